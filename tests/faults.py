@@ -1,9 +1,8 @@
 """Faults on purpose: a run that is killed at a write, a disk that is full."""
 
 import contextlib
-import errno
 import pathlib
-from collections.abc import Iterator
+from collections.abc import Callable
 
 import pytest
 
@@ -14,19 +13,21 @@ class Killed(BaseException):
     """Stands for a kill; nothing in the package may catch it."""
 
 
-@contextlib.contextmanager
-def killed_at(number: int) -> Iterator[list[str]]:
-    """Kill what runs inside at a write, before the file is in place; writes count from 0.
+def kill_at(
+    number: int, call: Callable[[], object], error: BaseException | None = None
+) -> list[str]:
+    """Call something, kill it at a write, before the file is in place; writes count from 0.
 
-    A write is a file that `files.write_atomically` puts in place, or a checkpoint. Yields the names
-    of what was written, so that a run that is not killed tells how many there are.
+    A write is a file that `files.write_atomically` puts in place, or a checkpoint. Another `error`
+    than a kill comes through. Returns the names of what was written before, so that a run that is
+    not killed tells how many there are.
     """
     written: list[str] = []
     replace, save = pathlib.Path.replace, checkpoints.Checkpoints.save
 
     def count(name: str) -> None:
         if len(written) == number:
-            raise Killed
+            raise error or Killed
         written.append(name)
 
     def counted_replace(path, target):
@@ -38,31 +39,8 @@ def killed_at(number: int) -> Iterator[list[str]]:
         count('checkpoint')
         return save(self, state, record)
 
-    with pytest.MonkeyPatch.context() as patch:
+    with pytest.MonkeyPatch.context() as patch, contextlib.suppress(Killed):
         patch.setattr(pathlib.Path, 'replace', counted_replace)
         patch.setattr(checkpoints.Checkpoints, 'save', counted_save)
-        yield written
-
-
-def kill_at(number: int, call) -> list[str]:
-    """Call something, kill it at a write, and return what was written before."""
-    with killed_at(number) as written, contextlib.suppress(Killed):
         call()
     return written
-
-
-@contextlib.contextmanager
-def full_disk(after: int = 0) -> Iterator[None]:
-    """Let the disk be full after some writes."""
-    replace, seen = pathlib.Path.replace, []
-
-    def fail(path, target):
-        if path.suffix == '.partial':
-            seen.append(target)
-            if len(seen) > after:
-                raise OSError(errno.ENOSPC, 'No space left on device')
-        return replace(path, target)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(pathlib.Path, 'replace', fail)
-        yield

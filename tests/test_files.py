@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from bert_secrets_jax import files
-from tests.faults import full_disk
+from tests.faults import kill_at
 
 
 @pytest.mark.parametrize(
@@ -78,8 +78,9 @@ def test_a_record_notices_every_changed_byte(tmp_path):
 def test_a_full_disk_is_named_and_leaves_nothing(tmp_path):
     file = tmp_path / 'a.csv'
     files.write_csv(file, ('x',), [(1,)])
-    with full_disk(), pytest.raises(OSError, match='disk is full.*a.csv') as error:
-        files.write_csv(file, ('x',), [(2,)])
+    full = OSError(errno.ENOSPC, 'No space left on device')
+    with pytest.raises(OSError, match='disk is full.*a.csv') as error:
+        kill_at(0, lambda: files.write_csv(file, ('x',), [(2,)]), full)
     assert error.value.errno == errno.ENOSPC
     assert file.read_text() == 'x\n1\n'
     assert [path.name for path in tmp_path.iterdir()] == ['a.csv']

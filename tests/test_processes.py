@@ -109,7 +109,7 @@ def test_two_processes_that_are_killed_in_turn_give_the_numbers_of_one(
     checkpoint, tmp_path, start, expected
 ):
     """Then one of them meets an error that the other does not have."""
-    options = ('--masks=data:1,masks:4', '--seeds=data:2,seeds:2', '--heartbeat=15', '--prune')
+    options = ('--masks=data:1,masks:4', '--seeds=data:2,seeds:2', '--heartbeat=15', '--prune=yes')
     command = worker(checkpoint, tmp_path, *options)
     for step, killed in ((2, 1), (3, 0)):
         run = start(command, 2, of_each={killed: [f'--killed-at={step}']})

@@ -1,6 +1,5 @@
 """Work that several processes share in the tests; started as a program, it is one of them."""
 
-import argparse
 import contextlib
 import dataclasses
 import functools
@@ -45,11 +44,11 @@ def measured(model, mesh) -> dict[str, np.ndarray]:
     batches = bs.encode(model.tokenizer, TEXTS, tokens_per_batch=32, batch_multiple=devices)
     names = ['[CLS]', 'entropy (nats)']
     tables = bs.collect(model, batches, names, mesh=mesh, keep_values=True)
-    found = {}
-    for name, table in tables.items():
-        found |= {f'{name} mean': table.mean, f'{name} variance': table.variance}
-        found[f'{name} values'] = table.values
-    return found
+    return {
+        f'{name} {part}': getattr(table, part)
+        for name, table in tables.items()
+        for part in ('mean', 'variance', 'values')
+    }
 
 
 def swept(model, mesh, folder, baseline='uniform') -> dict[str, np.ndarray]:
@@ -137,43 +136,33 @@ def assert_same(found: Mapping[str, np.ndarray], expected: Mapping[str, np.ndarr
         np.testing.assert_allclose(value, expected[name], rtol=1e-5, atol=atol, err_msg=name)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser()
-    parser.add_argument('checkpoint')
-    parser.add_argument('folder', type=pathlib.Path)
-    parser.add_argument('--masks', default='')
-    parser.add_argument('--seeds', default='')
-    parser.add_argument('--address')
-    parser.add_argument('--count', type=int)
-    parser.add_argument('--id', type=int)
-    parser.add_argument('--heartbeat', type=int, default=20)
-    parser.add_argument('--killed-at', type=int, default=-1)
-    parser.add_argument('--prune', action='store_true')
-    parser.add_argument('--fails', choices=['one', 'all'])
-    given = parser.parse_args()
+def main(checkpoint: str, home: str, *options: str) -> None:
+    folder = pathlib.Path(home)
+    given = dict.fromkeys(('masks', 'seeds', 'killed-at', 'prune', 'fails'), '')
+    given |= dict(option.removeprefix('--').split('=') for option in options)
     # The lines of progress of a script stand in the way of what is said at its end.
     logging.set_verbosity(logging.ERROR)
     with processes.together(
-        coordinator_address=given.address,
-        num_processes=given.count,
-        process_id=given.id,
-        heartbeat_seconds=given.heartbeat,
+        coordinator_address=given['address'],
+        num_processes=int(given['count']),
+        process_id=int(given['id']),
+        heartbeat_seconds=int(given.get('heartbeat', 20)),
     ):
-        masks, seeds = parse_axes(given.masks), parse_axes(given.seeds)
-        model = bs.from_pretrained(given.checkpoint)
-        if given.killed_at >= 0:
-            kill_at_step(given.killed_at)
-        found = tuned(model, make_mesh(seeds, 'seeds'), given.folder / 'tuned')
+        masks, seeds = parse_axes(given['masks']), parse_axes(given['seeds'])
+        model = bs.from_pretrained(checkpoint)
+        if given['killed-at']:
+            kill_at_step(int(given['killed-at']))
+        found = tuned(model, make_mesh(seeds, 'seeds'), folder / 'tuned')
         found |= measured(model, make_mesh(masks))
         with shares() as held:
             for baseline in ('uniform', 'resample'):
-                found |= swept(model, make_mesh(masks, 'masks'), given.folder / 'sweep', baseline)
-        if given.prune:
+                found |= swept(model, make_mesh(masks, 'masks'), folder / 'sweep', baseline)
+        if given['prune']:
             found |= pruned(model, make_mesh(seeds))
-        np.savez(given.folder / f'found{given.id}.npz', **found)
-        np.savez(given.folder / f'held{given.id}.npz', **held)
-        if given.fails:
-            fail(given.fails)
+        np.savez(folder / f'found{given["id"]}.npz', **found)
+        np.savez(folder / f'held{given["id"]}.npz', **held)
+        if given['fails']:
+            fail(given['fails'])
 
 
 def fail(which: str) -> None:
@@ -209,4 +198,4 @@ def kill_at_step(step: int) -> None:
 
 
 if __name__ == '__main__':
-    sys.exit(main())
+    main(*sys.argv[1:])

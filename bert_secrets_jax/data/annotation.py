@@ -22,7 +22,6 @@ All keys but `text_a` may be left out. A name that some lines lack is empty ther
 import dataclasses
 import itertools
 import json
-import os
 import pathlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -31,7 +30,7 @@ import numpy as np
 from absl import logging
 
 from bert_secrets_jax.brief import check_name
-from bert_secrets_jax.data.rows import Lines, good_rows, object_of
+from bert_secrets_jax.data.rows import AnyPath, checked, good_rows
 from bert_secrets_jax.data.tasks import Example
 from bert_secrets_jax.files import write_text
 
@@ -146,15 +145,8 @@ def check_annotations(examples: Sequence[Example], annotations: Sequence[Annotat
             raise ValueError(f'{example.id}: {fault}.') from None
 
 
-def align(
-    annotations: Sequence[Annotation],
-    *,
-    input_ids: np.ndarray,
-    offsets: np.ndarray,
-    text: np.ndarray,
-    unknown: int | None,
-) -> dict[str, Any]:
-    """Carry annotations of E examples, all with the same names, from characters to wordpieces.
+def align(annotations: Sequence[Annotation], encoded: Any) -> dict[str, Any]:
+    """Carry annotations of E examples (`Encoded`), all with the same names, to wordpieces.
 
     Return marks by name in the paper's reading, and under 'notebook' a dictionary of the same names
     in that of the authors' notebook. A feature is [E, T] bool: the wordpieces that overlap a span.
@@ -169,15 +161,16 @@ def align(
     target truncation leaves nothing, or within one wordpiece, is left out; log lines say how
     many are.
     """
-    features, relations = _names(annotations, len(input_ids))
-    examples = [_Pieces(*arrays) for arrays in zip(input_ids, offsets, text, strict=True)]
+    _check_names(annotations, len(encoded.input_ids))
+    unknown, examples = encoded.tokenizer.unk_token_id, _pieces_of(encoded)
     both = list(zip(examples, annotations, strict=True))
     marks, notebook = {}, {}
-    for name in features:
+    for name in annotations[0].features:
         spans = [(pieces, annotation.features[name]) for pieces, annotation in both]
         marks[name] = np.stack([pieces.overlap(each).any(axis=0) for pieces, each in spans])
         notebook[name] = np.stack([pieces.spelled_as(each, unknown) for pieces, each in spans])
     total = whole = kept = 0
+    relations = annotations[0].relations
     firsts = [pieces.first_occurrence() for pieces in examples if relations]
     for name in relations:
         ends = [pieces.ends(annotation.relations[name]) for pieces, annotation in both]
@@ -196,50 +189,48 @@ def align(
     return marks | {NOTEBOOK: notebook}
 
 
-def align_words(
-    spans: Sequence[Sequence[Span]], *, offsets: np.ndarray, text: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
+def align_words(spans: Sequence[Sequence[Span]], encoded: Any) -> tuple[np.ndarray, np.ndarray]:
     """Return the first of given words that each wordpiece overlaps [E, T], or -1, and how many."""
-    words, counts = np.full(text.shape, -1, np.int32), np.zeros(text.shape, np.int32)
-    for row, of_text in enumerate(spans):
-        inside = _Pieces(text[row], offsets[row], text[row]).overlap(of_text)
+    counts = np.zeros(encoded.text.shape, np.int32)
+    words = counts - 1
+    for row, (pieces, of_text) in enumerate(zip(_pieces_of(encoded), spans, strict=True)):
+        inside = pieces.overlap(of_text)
         counts[row] = inside.sum(axis=0)
         if len(of_text):
             words[row] = np.where(counts[row] > 0, inside.argmax(axis=0), -1)
     return words, counts
 
 
-def align_classes(
-    annotations: Sequence[Annotation], *, offsets: np.ndarray, text: np.ndarray
-) -> np.ndarray | None:
+def align_classes(annotations: Sequence[Annotation], encoded: Any) -> np.ndarray | None:
     """Return the word class of a wordpiece [E, T] int8, -1 without one; None if none is known."""
     names = sorted({name for each in annotations for name, spans in each.classes.items() if spans})
     if not names:
         return None
     if len(names) > 127:
         raise ValueError(f'{len(names)} word classes, and at most 127 can be told apart.')
-    classes = np.full(text.shape, -1, np.int8)
-    for row, annotation in enumerate(annotations):
-        pieces = _Pieces(text[row], offsets[row], text[row])
+    classes = np.full(encoded.text.shape, -1, np.int8)
+    for row, pieces, annotation in zip(classes, _pieces_of(encoded), annotations, strict=True):
         for number, name in enumerate(names):
-            spans = annotation.classes.get(name, ())
-            classes[row, pieces.overlap(spans).any(axis=0)] = number
+            row[pieces.overlap(annotation.classes.get(name, ())).any(axis=0)] = number
     return classes
 
 
-def _names(annotations: Sequence[Annotation], examples: int) -> tuple[list[str], list[str]]:
+def _pieces_of(encoded: Any) -> list['_Pieces']:
+    arrays = encoded.input_ids, encoded.offsets, encoded.text
+    return [_Pieces(*each) for each in zip(*arrays, strict=True)]
+
+
+def _check_names(annotations: Sequence[Annotation], examples: int) -> None:
     if len(annotations) != examples:
         raise ValueError(f'{len(annotations)} annotations for {examples} examples.')
-    first = annotations[0]
     for index, annotation in enumerate(annotations):
         for kind in ('features', 'relations'):
-            expected, names = getattr(first, kind).keys(), getattr(annotation, kind).keys()
+            expected, names = (getattr(each, kind).keys() for each in (annotations[0], annotation))
             if names != expected:
                 raise ValueError(
                     f'Annotation {index} has the {kind} {sorted(names)}, the first one has '
                     f'{sorted(expected)}: what an example has none of is an empty tuple.'
                 )
-    return list(first.features), list(first.relations)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -323,7 +314,7 @@ def fill_up(pairs: Sequence[Sequence[tuple[int, int, int]] | np.ndarray]) -> np.
 
 
 def read_annotations(
-    path: str | os.PathLike[str], *, bad_rows: str = 'error'
+    path: AnyPath, *, bad_rows: str = 'error'
 ) -> tuple[list[Example], list[Annotation]]:
     """Read texts and their annotations from JSON lines (see the top of this module).
 
@@ -335,8 +326,7 @@ def read_annotations(
       ValueError: Some lines are bad (one error names them all with their faults, unless `bad_rows`
         is 'skip'), the file is not UTF-8, or it has no lines.
     """
-    path = pathlib.Path(path)
-    read = list(good_rows(path, Lines(path).rows, _read_line, bad_rows))
+    read = list(good_rows(path, None, _read_line, bad_rows))
     # In the order of the file; a set has none.
     features = {name: () for _, one in read for name in one.features}
     relations = {name: () for _, one in read for name in one.relations}
@@ -350,7 +340,7 @@ def read_annotations(
 
 
 def write_annotations(
-    path: str | os.PathLike[str], examples: Sequence[Example], annotations: Sequence[Annotation]
+    path: AnyPath, examples: Sequence[Example], annotations: Sequence[Annotation]
 ) -> None:
     """Write texts and their annotations as JSON lines; labels and ids are not written.
 
@@ -382,56 +372,43 @@ def _record(example: Example, annotation: Annotation) -> dict[str, Any]:
     return {key: each for key, each in record.items() if each or key not in seldom}
 
 
-def _read_line(line: str, identity: str, where: str) -> tuple[Example, Annotation]:
-    record = object_of(line)
+def _read_line(record: dict[str, Any], identity: str, where: str) -> tuple[Example, Annotation]:
     for key in record:
         check_name('key', key, _KEYS)
-    for name in _TEXTS:
-        text = record.get(name)
-        if text is not None and not (isinstance(text, str) and text.strip()):
+    texts = record['text_a'], record.get('text_b')
+    for name, text in zip(_TEXTS, texts, strict=True):
+        is_text = isinstance(text, str) and text.strip()
+        if not is_text and (name, text) != ('text_b', None):
             raise ValueError(f'{name!r} is not a text')
-    if record.get('text_a') is None:
-        raise ValueError("no 'text_a'")
-    example = Example(record['text_a'], record.get('text_b'), id=identity, where=where)
+    example = Example(*texts, id=identity, where=where)
     annotation = Annotation(
-        features=_named(record, 'features', 'feature', _spans),
+        features=_named(record, 'features', 'feature', spans_of),
         relations=_named(record, 'relations', 'relation', _links),
-        classes=_named(record, 'classes', 'class', _spans),
-        words=_spans(record.get('words', []), 'words'),
+        classes=_named(record, 'classes', 'class', spans_of),
+        words=spans_of(record.get('words', []), 'words'),
     )
     check_spans(example, annotation)
     return example, annotation
 
 
 def _named(record: dict, key: str, kind: str, read: Callable[[Any, str], tuple]) -> dict:
-    found = _object(record.get(key, {}), repr(key))
+    found = checked(record.get(key, {}), dict, f'{key!r}: ')
     return {name: read(value, f'{kind} {name!r}') for name, value in found.items()}
-
-
-def _object(value: Any, what: str) -> dict:
-    if not isinstance(value, dict):
-        raise ValueError(f'{what} is not a JSON object')
-    return value
 
 
 def _links(values: Any, what: str) -> tuple[Link, ...]:
     links = []
-    for value in _list(values, what):
-        for key in _object(value, f'{what}: a link'):
+    for value in checked(values, list, f'{what}: '):
+        for key in checked(value, dict, f'{what}: a link: '):
             check_name('key', key, _ENDS)
-        links.append(Link(*(_spans(value.get(end, []), f'{what}, {end}') for end in _ENDS)))
+        links.append(Link(*(spans_of(value.get(end, []), f'{what}, {end}') for end in _ENDS)))
     return tuple(links)
 
 
-def _list(value: Any, what: str) -> list:
-    if not isinstance(value, list):
-        raise ValueError(f'{what}: {json.dumps(value)} is not a list')
-    return value
-
-
-def _spans(values: Any, what: str) -> tuple[Span, ...]:
+def spans_of(values: Any, what: str) -> tuple[Span, ...]:
+    """Return the spans of a list in JSON, or raise a ValueError that says what is meant."""
     spans = []
-    for value in _list(values, what):
+    for value in checked(values, list, f'{what}: '):
         # Not isinstance: to Python, true is an int.
         numbers = isinstance(value, list) and all(type(number) is int for number in value)
         if not numbers or len(value) not in (2, 3):

@@ -7,7 +7,7 @@ import collections
 import dataclasses
 import itertools
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -42,8 +42,6 @@ WORD = 'word'  # the mark that says to which word each wordpiece belongs
 # A full stop and a comma, also the Chinese ones, as tokenizers spell them: a part of the
 # word before or not (WordPiece), with or without the space before them (others).
 _STOPS = tuple(f'{before}{stop}' for before in ('', '##', 'Ġ', '▁') for stop in '.,。、，')
-# Which characters are spaces; the last one, which stands for all others, is none.
-_SPACES = np.array([chr(code).isspace() for code in range(0x3002)])
 # Lengths for texts whose own are not known before they come.
 BUCKETS = (16, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 2048, 4096, 8192)
 _LENGTH_STEP = 4  # lengths are multiples of this, which vectors of all devices take well
@@ -133,6 +131,8 @@ class Encoded:
       classes: [E, T] int8 The number of the part of speech of each wordpiece, -1 on those without;
         None if the annotations have none.
       cut: [E] bool Whether an example was longer, and is cut; None if that is not known.
+      numbers: [E] The number of each example among all texts of a stream; None if they count on
+        from 0.
     """
 
     input_ids: np.ndarray
@@ -145,34 +145,42 @@ class Encoded:
     marks: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     classes: np.ndarray | None = None
     cut: Any = None
+    numbers: Any = None
 
     __repr__ = brief
 
     def take(self, examples: np.ndarray) -> 'Encoded':
         """Return some of the examples [F], in this order; each may come several times."""
-        arrays = {name: each for name, each in vars(self).items() if each is not None}
-        del arrays['tokenizer']
-        return dataclasses.replace(self, **_for_each(lambda array: array[examples], arrays))
+        arrays = {name: each for name, each in vars(self).items() if name != 'tokenizer'}
+        return dataclasses.replace(self, **jax.tree.map(lambda array: array[examples], arrays))
 
-    def followed_by(self, other: 'Encoded') -> 'Encoded':
-        """Return these examples and then those of another, both without annotations."""
-        length = max(self.input_ids.shape[1], other.input_ids.shape[1])
+    def after(self, others: 'Encoded | None') -> 'Encoded':
+        """Return these examples of a stream, without annotations, behind others if there are any.
 
-        def joined(one: np.ndarray, two: np.ndarray, fill: int = 0) -> np.ndarray:
-            return np.concatenate([_fit(one, length, fill), _fit(two, length, fill)])
+        It is not known of the result what was cut.
+        """
+        if others is None:
+            return self
+        both = others, self
+        length = max(each.input_ids.shape[1] for each in both)
+
+        def joined(arrays: Iterable[np.ndarray], fill: int = 0) -> np.ndarray:
+            return np.concatenate([_fit(each, length, fill) for each in arrays])
 
         names = ('input_ids', 'token_type_ids', 'special', 'offsets')
         return Encoded(
-            **{name: joined(getattr(self, name), getattr(other, name)) for name in names},
-            lengths=np.concatenate([self.lengths, other.lengths]),
-            text=joined(self.text, other.text, fill=-1),
+            **{name: joined(getattr(each, name) for each in both) for name in names},
+            lengths=np.concatenate([each.lengths for each in both]),
+            text=joined((each.text for each in both), fill=-1),
             tokenizer=self.tokenizer,
-            marks={WORD: joined(self.marks[WORD], other.marks[WORD], fill=-1)},
+            marks={WORD: joined((each.marks[WORD] for each in both), fill=-1)},
+            numbers=np.concatenate([each.numbers for each in both]),
         )
 
     def batch(self, examples: np.ndarray, length: int) -> Batch:
         """Return a batch of the examples [B], padded to a length; -1 makes an empty row."""
         examples = np.asarray(examples, np.int32)
+        numbers = examples if self.numbers is None else self.numbers[examples]
 
         def cut(array):
             return _fit(array[examples], length)
@@ -184,7 +192,7 @@ class Encoded:
         def take(mark):
             if mark.ndim == 2:
                 # Features, or numbers of words.
-                return cut(mark) & real if mark.dtype == bool else np.where(real, cut(mark), -1)
+                return np.where(real, cut(mark), mark.dtype.type(0 if mark.dtype == bool else -1))
             # Links, which an empty row has none of.
             filler = (examples < 0).reshape(-1, *[1] * (mark.ndim - 1))
             return np.where(filler, np.array([0, 0, -1], np.int32), mark[examples])
@@ -193,15 +201,21 @@ class Encoded:
             input_ids=input_ids.astype(np.int32),
             token_type_ids=np.where(real, cut(self.token_type_ids), 0).astype(np.int32),
             attention_mask=real.astype(np.int32),
-            marks=_for_each(take, self.marks)
+            marks=jax.tree.map(take, dict(self.marks))
             | {
                 'token': real,
                 'cls': special & (input_ids == self.tokenizer.cls_token_id),
                 'sep': special & (input_ids == self.tokenizer.sep_token_id),
                 'period_comma': real & ~special & np.isin(input_ids, _stops(self.tokenizer)),
             },
-            example=examples,
+            example=np.where(examples < 0, -1, numbers).astype(np.int32),
         )
+
+    def in_rows(self, members: np.ndarray, rows: int, length: int) -> Iterator[Batch]:
+        """Yield batches of as many rows, of some examples [F]; empty ones fill up the last."""
+        filled = np.pad(members, (0, -len(members) % rows), constant_values=-1)
+        for part in filled.reshape(-1, rows):
+            yield self.batch(part, length)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -226,14 +240,6 @@ def _stops(tokenizer) -> list[int]:
     """Return the ids of a full stop and a comma; none if the tokenizer has neither."""
     ids = tokenizer.convert_tokens_to_ids(list(_STOPS))
     return [each for each in ids if each not in (None, tokenizer.unk_token_id)]
-
-
-def _for_each(function: Callable[[np.ndarray], np.ndarray], marks: Mapping[str, Any]) -> dict:
-    """Return marks with a function applied to each array, at any depth."""
-    return {
-        name: _for_each(function, mark) if isinstance(mark, Mapping) else function(mark)
-        for name, mark in marks.items()
-    }
 
 
 def _fit(array: np.ndarray, length: int, fill: int = 0) -> np.ndarray:
@@ -350,11 +356,12 @@ def tokenize_part(examples: Sequence[Example], losses: 'Losses') -> Encoded:
     real = np.arange(lengths.max()) < lengths[:, None]
 
     def stack(
-        rows: Iterable[Sequence[int | None]], dtype: type[np.integer] = np.int32, fill: int = 0
+        rows: Iterable[Iterable[Any]], dtype: type[np.integer] = np.int32, fill: int = 0
     ) -> np.ndarray:
-        array = np.full(real.shape, fill, dtype)
         values = itertools.chain.from_iterable(rows)
-        array[real] = np.fromiter((fill if each is None else each for each in values), dtype)
+        flat = np.array([fill if each is None else each for each in values], dtype)
+        array = np.full(real.shape + flat.shape[1:], fill, dtype)
+        array[real] = flat
         return array
 
     input_ids = stack(encoded['input_ids'])
@@ -362,22 +369,31 @@ def tokenize_part(examples: Sequence[Example], losses: 'Losses') -> Encoded:
     # Not the token types: models without a second segment have tokenizers without them.
     of_text = stack((encoding.sequence_ids for encoding in encodings), np.int8, fill=-1)
     word = stack((encoding.word_ids for encoding in encodings), fill=-1)
-    ends = [list(zip(*encoding.offsets, strict=True)) for encoding in encodings]
-    offsets = np.stack([stack(end[side] for end in ends) for side in (0, 1)], axis=-1)
-    offsets = _without_spaces(offsets, of_text, texts)
-    losses.cut += int(cut.sum())
-    losses.add(examples, input_ids, of_text, offsets)
-    return Encoded(
+    of_examples = zip(encodings, zip(*texts, strict=True), strict=True)
+    found = Encoded(
         input_ids=input_ids,
         token_type_ids=np.zeros_like(input_ids) if types is None else stack(types),
         special=stack(encoded['special_tokens_mask']) == 1,
         lengths=lengths,
-        offsets=offsets,
+        offsets=stack(itertools.starmap(_places, of_examples)),
         text=of_text,
         tokenizer=tokenizer,
         marks={WORD: np.where(real, _words(of_text, word), -1)},
         cut=cut,
     )
+    losses.add(examples, found)
+    return found
+
+
+def _places(encoding: Any, texts: Sequence[str]) -> Iterable[tuple[int, int]]:
+    """Yield the first character of each token in its text, and the one after its last.
+
+    Spaces around it are left out.
+    """
+    for number, (start, end) in zip(encoding.sequence_ids, encoding.offsets, strict=True):
+        piece = '' if number is None else texts[number][start:end]
+        start = end - len(piece.lstrip())
+        yield start, start + len(piece.strip())
 
 
 def _beginning(tokenizer, example: Example, name: str, max_length: int) -> str:
@@ -409,41 +425,37 @@ class Losses:
     examples: int = 0
     cut: int = 0  # to `max_length`
     # How many texts have nothing left, and where the first stands, by name and by what they have.
-    lost: dict[tuple[str, str], tuple[int, str]] = dataclasses.field(default_factory=dict)
+    lost: collections.Counter[tuple[str, str]] = dataclasses.field(
+        default_factory=collections.Counter
+    )
+    first: dict[tuple[str, str], str] = dataclasses.field(default_factory=dict)
     wordpieces: int = 0  # without special tokens
     unknown: int = 0
     known_as_written: int = 0  # the unknown ones that are in the vocabulary as they are written
     written: collections.Counter[str] = dataclasses.field(default_factory=collections.Counter)
 
-    def add(
-        self,
-        examples: Sequence[Example],
-        input_ids: np.ndarray,
-        of_text: np.ndarray,
-        offsets: np.ndarray,
-    ) -> None:
-        """Count the losses of further examples, apart from those that were cut."""
+    def add(self, examples: Sequence[Example], encoded: Encoded) -> None:
+        """Count the losses of further examples."""
         self.examples += len(examples)
-        real = of_text >= 0
-        # No token has the number -1.
-        number = -1 if self.tokenizer.unk_token_id is None else self.tokenizer.unk_token_id
-        unknown = real & (input_ids == number)
+        self.cut += int(encoded.cut.sum())
+        real = encoded.text >= 0
+        # No token is None, as the unknown one may be.
+        unknown = real & (encoded.input_ids == self.tokenizer.unk_token_id)
         self.wordpieces += int(real.sum())
         self.unknown += int(unknown.sum())
         for number, name in enumerate(('text_a', 'text_b')):
             if getattr(examples[0], name) is None:
                 continue
-            of_this = of_text == number
+            of_this = encoded.text == number
             empty = ~of_this.any(axis=1)
             lost = ~empty & ~(of_this & ~unknown).any(axis=1)
             for which, what in ((empty, 'no wordpiece'), (lost, 'no wordpiece but [UNK]')):
-                if which.any():
-                    first = examples[int(np.flatnonzero(which)[0])].place
-                    before, first = self.lost.get((name, what), (0, first))
-                    self.lost[name, what] = before + int(which.sum()), first
+                for row in np.flatnonzero(which).tolist():
+                    self.lost[name, what] += 1
+                    self.first.setdefault((name, what), examples[row].place)
         for row, column in zip(*np.nonzero(unknown), strict=True):
-            start, end = offsets[row, column]
-            word = examples[row].texts[of_text[row, column]][start:end]
+            start, end = encoded.offsets[row, column]
+            word = examples[row].texts[encoded.text[row, column]][start:end]
             self.written[word[:_SHOWN]] += 1
             self.known_as_written += (
                 self.tokenizer.convert_tokens_to_ids(word) != self.tokenizer.unk_token_id
@@ -464,11 +476,11 @@ class Losses:
         if self.cut:
             counts = (self.cut, self.examples, self.max_length)
             logging.warning('%d of %d examples were cut to %d tokens.', *counts)
-        for (name, what), (number, first) in self.lost.items():
+        for (name, what), number in self.lost.items():
             report = (
                 '%d of %d texts (%s) have %s, the first one in %s: is the tokenizer made for them?'
             )
-            logging.warning(report, number, self.examples, name, what, first)
+            logging.warning(report, number, self.examples, name, what, self.first[name, what])
         self.check()
         if self._share >= _SOME_UNKNOWN:
             logging.warning('%s Is the tokenizer made for these texts?', self._about_unknown())
@@ -520,60 +532,33 @@ def _words(of_text: np.ndarray, word: np.ndarray) -> np.ndarray:
     return np.cumsum(new, axis=1, dtype=np.int32) - 1
 
 
-def _without_spaces(
-    offsets: np.ndarray, of_text: np.ndarray, texts: Sequence[Sequence[str]]
-) -> np.ndarray:
-    """Return the characters of each token without spaces around them."""
-    joined = ''.join(itertools.chain.from_iterable(texts))
-    codes = np.frombuffer(joined.encode('utf-32-le', 'surrogatepass'), np.uint32)
-    is_space = _SPACES[np.minimum(codes, len(_SPACES) - 1)]
-    place = np.arange(len(codes))
-    # The first place from each one on that is no space, and the one after the last before it.
-    after = np.where(is_space, len(codes), place)[::-1]
-    after = np.append(np.minimum.accumulate(after)[::-1], len(codes))
-    before = np.append(0, np.maximum.accumulate(np.where(is_space, 0, place + 1)))
-    lengths = [len(text) for text in itertools.chain.from_iterable(texts)]
-    starts = np.append(0, np.cumsum(lengths, dtype=np.int64))[:-1].reshape(-1, len(of_text))
-    of_example = np.arange(len(of_text))[:, None]
-    start = starts[np.maximum(of_text, 0), of_example]
-    first, last = (start + offsets[..., side] for side in (0, 1))
-    first = np.minimum(after[first], last)
-    last = np.maximum(before[last], first)
-    stripped = np.stack([first - start, last - start], axis=-1).astype(offsets.dtype)
-    return np.where(of_text[..., None] >= 0, stripped, offsets)
-
-
 def mark(encoded: Encoded, annotations: Sequence[Annotation]) -> Encoded:
     """Return the same examples with their annotations as marks, in place of others (`align`).
 
     Raises:
       ValueError: There are not as many annotations as examples, or their names differ.
     """
-    marks = align(
-        annotations,
-        input_ids=encoded.input_ids,
-        offsets=encoded.offsets,
-        text=encoded.text,
-        unknown=encoded.tokenizer.unk_token_id,
-    )
-    classes = align_classes(annotations, offsets=encoded.offsets, text=encoded.text)
+    marks, classes = align(annotations, encoded), align_classes(annotations, encoded)
     words = {name: found for name, found in encoded.marks.items() if name == WORD}
     if any(each.words for each in annotations):
-        spans = [each.words for each in annotations]
-        found, counts = align_words(spans, offsets=encoded.offsets, text=encoded.text)
-        logging.info('%s', counted(encoded, spans, found, counts))
+        found, about = words_of_pieces(encoded, [each.words for each in annotations])
+        logging.info('%s', about)
         real = np.arange(found.shape[1]) < encoded.lengths[:, None]
         words = {WORD: np.where(real, _words(encoded.text, found), -1)}
     return dataclasses.replace(encoded, marks=marks | words, classes=classes)
 
 
-def counted(
-    encoded: Encoded, spans: Sequence[Sequence[Span]], words: np.ndarray, counts: np.ndarray
-) -> dict[str, int]:
-    """Return the counts of `count_pieces` from the words of each text, and from `align_words`."""
+def words_of_pieces(
+    encoded: Encoded, spans: Sequence[Sequence[Span]]
+) -> tuple[np.ndarray, dict[str, int]]:
+    """Return the first of given words that each wordpiece overlaps [E, T], or -1, and counts.
+
+    The counts are those of `count_pieces`.
+    """
+    words, counts = align_words(spans, encoded)
     written, total = encoded.text >= 0, sum(map(len, spans))
     empty = written & (encoded.offsets[..., 0] == encoded.offsets[..., 1])
-    return {
+    return words, {
         'sentences': len(spans),
         'words': total,
         'words without a wordpiece': total - sum(len(set(row[row >= 0])) for row in words),
@@ -723,15 +708,14 @@ def bucket(
             if (padded == length).sum() < fewest:
                 padded[padded == length] = longer
     batches = []
-    for length in np.unique(padded):
+    for length in np.unique(padded).tolist():
         members = np.flatnonzero(padded == length)
         of_length = _trimmed(encoded, members)
         # As few batches as the limit allows, and all of one size: hardly a row is filler.
         most = max(tokens_per_batch // length // batch_multiple, 1) * batch_multiple
         rows = -(-len(members) // -(-len(members) // most))
         rows = -(-rows // batch_multiple) * batch_multiple
-        members = np.pad(members, (0, -len(members) % rows), constant_values=-1)
-        batches += [of_length.batch(part, int(length)) for part in members.reshape(-1, rows)]
+        batches += of_length.in_rows(members, rows, length)
     return batches
 
 
@@ -744,7 +728,7 @@ def _trimmed(encoded: Encoded, members: np.ndarray) -> Encoded:
         used = (mark[members][..., 2] >= 0).reshape(-1, mark.shape[-2]).sum(axis=1).max()
         return mark[..., : max(int(used), 1), :]
 
-    return dataclasses.replace(encoded, marks=_for_each(trim, encoded.marks))
+    return dataclasses.replace(encoded, marks=jax.tree.map(trim, dict(encoded.marks)))
 
 
 def in_order(

@@ -8,8 +8,6 @@ the authors' notebook reads attention.
 
 import dataclasses
 import functools
-import json
-import os
 import pathlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
@@ -18,8 +16,15 @@ import numpy as np
 from absl import logging
 
 from bert_secrets_jax.brief import check_name
-from bert_secrets_jax.data.annotation import Annotation, Link, Span, check_spans, read_annotations
-from bert_secrets_jax.data.rows import Lines, good_rows, object_of
+from bert_secrets_jax.data.annotation import (
+    Annotation,
+    Link,
+    Span,
+    check_spans,
+    read_annotations,
+    spans_of,
+)
+from bert_secrets_jax.data.rows import AnyPath, Lines, Row, checked, good_rows
 from bert_secrets_jax.data.tasks import Example
 from bert_secrets_jax.progress import progress
 
@@ -84,7 +89,7 @@ def framenet_sample() -> tuple[list[Example], list[Annotation]]:
 
 
 def read_framenet_sample(
-    path: str | os.PathLike[str], *, bad_rows: str = 'error'
+    path: AnyPath, *, bad_rows: str = 'error'
 ) -> tuple[list[Example], list[Annotation]]:
     """Read a prepared sample from JSON lines, as `read_annotations` does.
 
@@ -98,9 +103,8 @@ def read_framenet_sample(
       FileNotFoundError: There is no such file.
       ValueError: Some lines are bad (one error names them all), or the file has no links.
     """
-    path = pathlib.Path(path)
     if _is_prepared(path):
-        read = list(good_rows(path, Lines(path).rows, _read_prepared, bad_rows))
+        read = list(good_rows(path, None, _read_prepared, bad_rows))
         return [example for example, _ in read], [annotation for _, annotation in read]
     examples, annotations = read_annotations(path, bad_rows=bad_rows)
     if not any(links for each in annotations for links in each.relations.values()):
@@ -108,32 +112,19 @@ def read_framenet_sample(
     return examples, annotations
 
 
-def _is_prepared(path: pathlib.Path) -> bool:
+def _is_prepared(path: AnyPath) -> bool:
     """Return whether the first line has a sentence and spans; bad ones are told later."""
-    try:
-        return 'sentence' in object_of(next(row.value for row in Lines(path).rows))
-    except (ValueError, StopIteration):
-        return False
+    first = next(Lines(path).objects, Row(''))
+    return 'sentence' in (first.value or ())
 
 
-def _read_prepared(line: str, identity: str, where: str) -> tuple[Example, Annotation]:
-    record = object_of(line)
-    for key, kind, name in (
-        ('sentence', str, 'text'), ('target_span', list, 'list'), ('link_spans', list, 'list')
-    ):  # fmt: skip
-        if not isinstance(record.get(key), kind):
-            raise ValueError(f'{key!r} is missing or not a {name}')
-    example = Example(record['sentence'], id=identity, where=where)
-    elements = [_span(value) for value in record['link_spans']]
-    annotation = _annotate(_span(record['target_span']), elements)
+def _read_prepared(record: dict[str, Any], identity: str, where: str) -> tuple[Example, Annotation]:
+    sentence = checked(record['sentence'], str, "'sentence': ")
+    example = Example(sentence, id=identity, where=where)
+    (target,) = spans_of([record['target_span']], "'target_span'")
+    annotation = _annotate(target, spans_of(record['link_spans'], "'link_spans'"))
     check_spans(example, annotation)
     return example, annotation
-
-
-def _span(value: Any) -> Span:
-    if not (isinstance(value, list) and [type(number) for number in value] == [int, int]):
-        raise ValueError(f'{json.dumps(value)} is not [start, end]')
-    return Span(*value)
 
 
 def _annotate(target: Span, elements: Sequence[Span]) -> Annotation:
@@ -188,7 +179,7 @@ def _is_near_by_spelling(sentence: Exemplar) -> bool:
 
 
 def read_framenet(
-    folder: str | os.PathLike[str] | None = None,
+    folder: AnyPath | None = None,
     *,
     reading: Literal['paper', 'notebook'] = 'paper',
     per_unit: int | None = None,
@@ -246,7 +237,7 @@ def read_framenet(
     )
 
 
-def _open_framenet(folder: str | os.PathLike[str] | None):
+def _open_framenet(folder: AnyPath | None):
     try:
         import nltk
         from nltk.corpus.reader.framenet import FramenetCorpusReader

@@ -2,7 +2,6 @@
 
 import dataclasses
 import operator
-import os
 import pathlib
 from collections.abc import Iterator
 from typing import Any
@@ -10,16 +9,13 @@ from typing import Any
 import numpy as np
 
 from bert_secrets_jax.brief import check_name
+from bert_secrets_jax.data.rows import AnyPath
 from bert_secrets_jax.data.tables import read_table
 from bert_secrets_jax.data.tasks import Example, Task, get_task
 
 
 def read_glue(
-    glue_dir: str | os.PathLike[str],
-    task: Task | str,
-    split: str = 'dev',
-    *,
-    bad_rows: str = 'error',
+    glue_dir: AnyPath, task: Task | str, split: str = 'dev', *, bad_rows: str = 'error'
 ) -> list[Example]:
     """Read one split of a task from GLUE's original layout, `MRPC/dev.tsv` and so on.
 
@@ -49,7 +45,7 @@ def read_glue(
 
 
 def read_tfds(
-    task: Task | str, split: str = 'dev', *, data_dir: str | os.PathLike[str] | None = None
+    task: Task | str, split: str = 'dev', *, data_dir: AnyPath | None = None
 ) -> list[Example]:
     """Read one split of a task that tensorflow-datasets has prepared; nothing is downloaded.
 
@@ -101,11 +97,7 @@ def read_tfds(
 
 
 def prepare_tfds(
-    glue_dir: str | os.PathLike[str],
-    task: Task | str,
-    *,
-    data_dir: str | os.PathLike[str] | None = None,
-    bad_rows: str = 'error',
+    glue_dir: AnyPath, task: Task | str, *, data_dir: AnyPath | None = None, bad_rows: str = 'error'
 ) -> pathlib.Path:
     """Write the TSV files of a task as the data set `glue/...` of tensorflow-datasets.
 
@@ -159,7 +151,7 @@ def _by_split(split: str, **names: str) -> str:
     return names[split]
 
 
-def _tsv_path(glue_dir: str | os.PathLike[str], task: Task, split: str) -> pathlib.Path:
+def _tsv_path(glue_dir: AnyPath, task: Task, split: str) -> pathlib.Path:
     stem = _by_split(split, train=task.train_file, dev=task.dev_file)
     for name in (task.title, task.title.lower()):
         folder = pathlib.Path(glue_dir) / name

@@ -10,7 +10,6 @@ import functools
 import hashlib
 import importlib.metadata
 import json
-import os
 import pathlib
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -27,6 +26,7 @@ from bert_secrets_jax.data.annotation import (
     write_annotations,
 )
 from bert_secrets_jax.data.language import foreign_language, language_of
+from bert_secrets_jax.data.rows import AnyPath
 from bert_secrets_jax.data.tasks import Example, Text, as_examples
 from bert_secrets_jax.data.treebank import Parse
 from bert_secrets_jax.files import parse_json, read_text, write_text
@@ -73,7 +73,7 @@ def annotate(
     texts: Sequence[Text] | Sequence[Parse],
     *,
     pipeline: str = 'en_core_web_sm',
-    cache: str | os.PathLike[str] | None = None,
+    cache: AnyPath | None = None,
     language: str = '',
 ) -> list[Annotation]:
     """Return the annotation of each text, all with the same names, as spaCy finds it.
@@ -145,8 +145,7 @@ def annotate(
             read, annotations = read_annotations(path)
             if [example.texts for example in read] != pairs:
                 raise ValueError(f'{path} does not have the texts that it is named after')
-            note, content = _split(path)
-            if note != {_CHECKSUM: _digest(content)}:
+            if _sealed(read_text(path)) != read_text(path):
                 logging.warning(
                     '%s was changed after it was written (delete it to have the texts parsed '
                     'again).', path,
@@ -157,13 +156,11 @@ def annotate(
             processes.on_first(functools.partial(path.replace, aside))
             logging.warning('Parsing anew; set aside as %s: %s', aside.name, error)
     annotations = _annotate(examples, pipeline)
-    processes.on_first(lambda: _write_cache(path, examples, annotations))
+    processes.on_first(functools.partial(_write_sealed, path, examples, annotations))
     return annotations
 
 
-def annotations_file(
-    texts: Sequence[Text], pipeline: str, cache: str | os.PathLike[str]
-) -> pathlib.Path:
+def annotations_file(texts: Sequence[Text], pipeline: str, cache: AnyPath) -> pathlib.Path:
     """Return the file in which `annotate` keeps the annotations of texts, in a folder `cache`."""
     pipeline, pairs = _installed(pipeline), [example.texts for example in as_examples(texts)]
     versions = [importlib.metadata.version(name) for name in (pipeline, 'spacy')]
@@ -171,20 +168,20 @@ def annotations_file(
     return pathlib.Path(cache) / f'{name}.jsonl'
 
 
-def _write_cache(path, examples, annotations) -> None:
+def _write_sealed(
+    path: pathlib.Path, examples: Sequence[Example], annotations: Sequence[Annotation]
+) -> None:
     write_annotations(path, examples, annotations)
-    _, content = _split(path)
-    first, _, rest = content.partition('\n')
-    record = parse_json(first) | {'note': {_CHECKSUM: _digest(content)}}
-    write_text(path, f'{json.dumps(record, ensure_ascii=False)}\n{rest}')
+    write_text(path, _sealed(read_text(path)))
 
 
-def _split(path: pathlib.Path) -> tuple[Any, str]:
-    """Return the note in the first line of a file of annotations, and the file without it."""
-    first, _, rest = read_text(path).partition('\n')
+def _sealed(text: str) -> str:
+    """Return a file of annotations with a checksum of all else as the note of its first line."""
+    first, _, rest = text.partition('\n')
     record = parse_json(first)
-    note = record.pop('note', None)
-    return note, f'{json.dumps(record, ensure_ascii=False)}\n{rest}'
+    record.pop('note', None)
+    record['note'] = {_CHECKSUM: _digest(f'{json.dumps(record, ensure_ascii=False)}\n{rest}')}
+    return f'{json.dumps(record, ensure_ascii=False)}\n{rest}'
 
 
 def _digest(text: str) -> str:
@@ -213,17 +210,18 @@ def _annotate(examples: Sequence[Example], pipeline: str) -> list[Annotation]:
 
 
 def _annotation(texts: Sequence[_Parsed]) -> Annotation:
-    def spans(kind: str, name: str) -> tuple[Span, ...]:
-        return tuple(
-            Span(start, end, text)
-            for text, parsed in enumerate(texts)
-            for start, end in getattr(parsed, kind).get(name, ())
-        )
+    def spans(kind: str) -> dict[str, tuple[Span, ...]]:
+        names = {name: None for parsed in texts for name in getattr(parsed, kind)}
+        return {
+            name: tuple(
+                Span(*place, text)
+                for text, parsed in enumerate(texts)
+                for place in getattr(parsed, kind).get(name, ())
+            )
+            for name in names
+        }
 
-    def before(span: Span, others: Iterable[Span]) -> tuple[Span, ...]:
-        return tuple(each for each in others if (each.text, each.start) < (span.text, span.start))
-
-    features = {name: spans('features', name) for name in texts[0].features}
+    features = spans('features')
     relations = {
         name: tuple(
             Link((Span(*verb, text),), (Span(*subject, text),))
@@ -232,13 +230,19 @@ def _annotation(texts: Sequence[_Parsed]) -> Annotation:
         )
         for name in texts[0].relations
     }
-    nouns = {pronoun: before(pronoun, features['noun']) for pronoun in features['pronoun']}
+    nouns = {
+        pronoun: tuple(
+            noun
+            for noun in features['noun']
+            if (noun.text, noun.start) < (pronoun.text, pronoun.start)
+        )
+        for pronoun in features['pronoun']
+    }
     relations['noun-pronoun'] = tuple(
         Link(source, (pronoun,)) for pronoun, source in nouns.items() if source
     )
-    classes = sorted({name for parsed in texts for name in parsed.classes})
-    named = {name: spans('classes', name) for name in classes}
-    return Annotation(features, relations, named, sum((each.words for each in texts), ()))
+    classes = dict(sorted(spans('classes').items()))
+    return Annotation(features, relations, classes, sum((each.words for each in texts), ()))
 
 
 def with_word_classes(
@@ -246,7 +250,7 @@ def with_word_classes(
     annotations: Sequence[Annotation],
     *,
     pipeline: str = 'en_core_web_sm',
-    cache: str | os.PathLike[str] | None = None,
+    cache: AnyPath | None = None,
 ) -> Sequence[Annotation]:
     """Return annotations with word classes: their own or, if it can be used, those of spaCy."""
     if any(each.classes for each in annotations):
@@ -313,21 +317,18 @@ def _universal(parse: Parse) -> _Parsed:
     base = [r if r.startswith(('expl', 'obl')) else r.partition(':')[0] for r in relations]
     features = parse.features or ({},) * len(places)
     negation = _among(places, map(_is_negative, features), True)
-    pairs = functools.partial(_pairs, places, parse.heads, relations, classes, ['VERB'])
-    return _Parsed(
-        features={
-            'noun': _among(places, classes, 'NOUN', 'PROPN'),
-            'verb': _among(places, classes, 'VERB', 'AUX'),
-            'pronoun': _among(places, map(_is_personal, classes, features), True),
-            'subject': _among(places, base, 'nsubj', 'csubj', 'expl', 'obl:agent'),
-            'object': _among(places, base, 'obj', 'iobj'),
-            **dict.fromkeys(('negation', 'negation_word', 'negation_substring'), negation),
-            'punctuation': _among(places, classes, 'PUNCT'),
-        },
-        classes={name: _among(places, classes, name) for name in dict.fromkeys(classes)},
-        relations={'verb-subject': pairs('nsubj', 'nsubj:pass'), 'verb-nsubj': pairs('nsubj')},
-        words=parse.words,
-    )
+    found = {
+        'noun': _among(places, classes, 'NOUN', 'PROPN'),
+        'verb': _among(places, classes, 'VERB', 'AUX'),
+        'pronoun': _among(places, map(_is_personal, classes, features), True),
+        'subject': _among(places, base, 'nsubj', 'csubj', 'expl', 'obl:agent'),
+        'object': _among(places, base, 'obj', 'iobj'),
+        **dict.fromkeys(('negation', 'negation_word', 'negation_substring'), negation),
+        'punctuation': _among(places, classes, 'PUNCT'),
+    }
+    verbs = [name == 'VERB' for name in classes]
+    tree = (parse.heads, relations, verbs)
+    return _parsed(found, places, classes, *tree, passive='nsubj:pass', words=parse.words)
 
 
 def _is_personal(upos: str, features: Mapping[str, str]) -> bool:
@@ -346,10 +347,32 @@ def _among(places: Sequence[_Characters], values: Iterable[Any], *wanted: Any) -
     return list(dict.fromkeys(place for place, value in both if value in wanted))
 
 
-def _pairs(places, heads, relations, tags, verbs, *names: str):
-    """Return the places of verbs, and of the words with a relation to them."""
-    words = [word for word, name in enumerate(relations) if name in names and heads[word] >= 0]
-    return [(places[heads[word]], places[word]) for word in words if tags[heads[word]] in verbs]
+def _parsed(
+    features: Mapping[str, list[_Characters]],
+    places: Sequence[_Characters],
+    classes: Sequence[str],
+    heads: Sequence[int],
+    relations: Sequence[str],
+    verbs: Sequence[bool],
+    *,
+    passive: str,
+    words: tuple[Span, ...] = (),
+) -> _Parsed:
+    """Return the findings in a text from what its words are, and which of them are verbs."""
+    subjects = [
+        (relation, (places[head], place))
+        for place, head, relation in zip(places, heads, relations, strict=True)
+        if relation in ('nsubj', passive) and head >= 0 and verbs[head]
+    ]
+    return _Parsed(
+        features,
+        classes={name: _among(places, classes, name) for name in dict.fromkeys(classes) if name},
+        relations={
+            'verb-subject': [pair for _, pair in subjects],
+            'verb-nsubj': [pair for relation, pair in subjects if relation == 'nsubj'],
+        },
+        words=words,
+    )
 
 
 def _find(text: str, tokens: Iterable[Any]) -> _Parsed:
@@ -364,17 +387,14 @@ def _find(text: str, tokens: Iterable[Any]) -> _Parsed:
         for place in _among(places, relations, 'neg')
         if not any(start <= place[0] < end for start, end in words)
     ]
+    found = {
+        **{name: _among(places, tags, *values) for name, values in TAGS.items()},
+        **{name: _among(places, relations, *values) for name, values in DEPENDENCIES.items()},
+        'negation': sorted(words + others),
+        'negation_word': words,
+        'negation_substring': [match.span() for match in _NEGATION_SUBSTRING.finditer(text)],
+        'punctuation': _among(places, (token.is_punct for token in tokens), True),
+    }
+    verbs = [tag in TAGS['verb'] for tag in tags]
     heads = [token.head.i for token in tokens]
-    pairs = functools.partial(_pairs, places, heads, relations, tags, TAGS['verb'])
-    return _Parsed(
-        features={name: _among(places, tags, *values) for name, values in TAGS.items()}
-        | {name: _among(places, relations, *values) for name, values in DEPENDENCIES.items()}
-        | {
-            'negation': sorted(words + others),
-            'negation_word': words,
-            'negation_substring': [match.span() for match in _NEGATION_SUBSTRING.finditer(text)],
-            'punctuation': _among(places, (token.is_punct for token in tokens), True),
-        },
-        classes={name: _among(places, classes, name) for name in dict.fromkeys(classes) if name},
-        relations={'verb-subject': pairs('nsubj', 'nsubjpass'), 'verb-nsubj': pairs('nsubj')},
-    )
+    return _parsed(found, places, classes, heads, relations, verbs, passive='nsubjpass')

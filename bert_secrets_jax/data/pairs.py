@@ -1,13 +1,12 @@
 """Minimal pairs of a good and a bad text, and searches: pairs of a query and what answers it."""
 
 import dataclasses
-import os
 import pathlib
 from collections.abc import Sequence
 from typing import Any
 
 from bert_secrets_jax.brief import shortened
-from bert_secrets_jax.data.rows import Lines, good_rows
+from bert_secrets_jax.data.rows import AnyPath, Lines, check_texts, good_rows
 from bert_secrets_jax.data.tables import table_rows
 
 
@@ -30,16 +29,13 @@ class MinimalPair:
     anchor: str = ''
 
     def __post_init__(self):
-        for name in ('good', 'bad', 'phenomenon'):
-            value = getattr(self, name)
-            if not isinstance(value, str) or not value.strip():
-                raise ValueError(f'{name}={value!r} must be a text that is not empty.')
+        check_texts(self, 'good', 'bad', 'phenomenon')
         if self.good == self.bad:
             raise ValueError(f'Both texts are {shortened(self.good)}: neither can be better.')
 
 
 def read_pairs(
-    path: str | os.PathLike[str],
+    path: AnyPath,
     *,
     good: str = 'good',
     bad: str = 'bad',
@@ -63,13 +59,11 @@ def read_pairs(
     """
 
     def read(values: Sequence[str], identity: str, where: str) -> MinimalPair:
-        third = ''.join(values[3:])
-        return MinimalPair(*values[:3], id=identity, where=where, anchor=third)
+        # The anchor may be missing.
+        return MinimalPair(*values[:3], identity, where, *values[3:])
 
-    path = pathlib.Path(path)
-    columns = [good, bad, phenomenon, *([] if anchor is None else [anchor])]
-    rows = table_rows(Lines(path), columns)
-    return list(good_rows(path, rows, read, bad_rows))
+    columns = [each for each in (good, bad, phenomenon, anchor) if each is not None]
+    return list(good_rows(path, table_rows(Lines(path), columns), read, bad_rows))
 
 
 def pairs_sample() -> list[MinimalPair]:
@@ -82,7 +76,7 @@ def pairs_sample() -> list[MinimalPair]:
 
 
 def read_search(
-    *files: str | os.PathLike[str],
+    *files: AnyPath,
     columns: Sequence[str] = ('_id', 'text', 'query-id', 'corpus-id', 'score'),
     bad_rows: str = 'error',
 ) -> tuple[dict[str, str], dict[str, str], list[tuple[Any, ...]]]:
@@ -100,21 +94,19 @@ def read_search(
             'Give three files: queries, documents, relevant; and four columns or five.'
         )
 
-    def rows(
-        file: str | os.PathLike[str], wanted: Sequence[str], known: Sequence[Any] = ()
-    ) -> list[tuple[Any, ...]]:
+    def rows(file: AnyPath, wanted: Sequence[str], known: Sequence[Any] = ()) -> list[Any]:
         def read(values: Sequence[str], *_: str) -> tuple[Any, ...]:
             for value, names, of in zip(values, known, files, strict=False):
                 if value not in names:
                     raise ValueError(f'{shortened(value)} is in no row of {of}')
             return (*values[:2], *map(float, values[2:]))
 
-        path = pathlib.Path(file)
-        return list(good_rows(path, table_rows(Lines(path), wanted), read, bad_rows))
+        return list(good_rows(file, table_rows(Lines(file), wanted), read, bad_rows))
 
-    texts = [rows(file, columns[:2]) for file in files[:2]]
-    queries, documents = map(dict, texts)
-    for file, read, kept in zip(files, texts, (queries, documents), strict=False):
-        if len(kept) < len(read):
+    texts = []
+    for file in files[:2]:
+        found = rows(file, columns[:2])
+        texts.append(dict(found))
+        if len(texts[-1]) < len(found):
             raise ValueError(f'{file} has a {columns[0]} twice: names of texts must differ.')
-    return queries, documents, rows(files[2], columns[2:], known=(queries, documents))
+    return *texts, rows(files[2], columns[2:], known=texts)

@@ -1,7 +1,6 @@
 """Questions whose answers stand in a text, as in SQuAD."""
 
 import dataclasses
-import os
 import pathlib
 from collections.abc import Sequence
 from typing import Any
@@ -10,13 +9,13 @@ import numpy as np
 from jaxtyping import Int32
 
 from bert_secrets_jax.data.encoding import Encoded
-from bert_secrets_jax.data.rows import Lines, Row, good_rows, object_of
-from bert_secrets_jax.data.tasks import Example
+from bert_secrets_jax.data.rows import AnyPath, Row, check_texts, good_rows
+from bert_secrets_jax.data.tasks import Example, Placed
 from bert_secrets_jax.files import read_json
 
 
 @dataclasses.dataclass(frozen=True)
-class Question:
+class Question(Placed):
     """A question about a text, with its answers: parts of the text, any of which is right.
 
     Attributes:
@@ -32,10 +31,7 @@ class Question:
     where: str = dataclasses.field(default='', repr=False, compare=False)
 
     def __post_init__(self):
-        for name in ('question', 'context'):
-            value = getattr(self, name)
-            if not isinstance(value, str) or not value.strip():
-                raise ValueError(f'{name}={value!r} must be a text that is not empty.')
+        check_texts(self, 'question', 'context')
         answers = tuple((text, start) for text, start in self.answers)
         object.__setattr__(self, 'answers', answers)
         if not answers:
@@ -49,17 +45,12 @@ class Question:
                 raise ValueError(f'The answer {text!r} does not stand at character {start!r}.')
 
     @property
-    def place(self) -> str:
-        """Where a person finds the question: its file, or else its id."""
-        return self.where or self.id
-
-    @property
     def example(self) -> Example:
         """The pair that a model reads: question and text."""
         return Example(self.question, self.context, id=self.id, where=self.where)
 
 
-def read_questions(path: str | os.PathLike[str], *, bad_rows: str = 'error') -> list[Question]:
+def read_questions(path: AnyPath, *, bad_rows: str = 'error') -> list[Question]:
     """Read questions in the layout of SQuAD 1.1 (`.json`), or as JSON lines (`.jsonl`).
 
     Each line has 'question', 'context' and 'answers', an object with the lists 'text' and
@@ -74,12 +65,11 @@ def read_questions(path: str | os.PathLike[str], *, bad_rows: str = 'error') -> 
     suffix = path.suffix.lower()
     if suffix not in ('.json', '.jsonl'):
         raise ValueError(f'{path} is no .json of SQuAD and no .jsonl.')
-    rows = _squad_rows(path) if suffix == '.json' else Lines(path).rows
 
-    def read(row: dict[str, Any] | str, identity: str, where: str) -> Question:
-        row = object_of(row) if isinstance(row, str) else row
+    def read(row: dict[str, Any], identity: str, where: str) -> Question:
         return Question(row['question'], row['context'], _answers(row['answers']), identity, where)
 
+    rows = _squad_rows(path) if suffix == '.json' else None
     return list(good_rows(path, rows, read, bad_rows))
 
 

@@ -14,6 +14,8 @@ from bert_secrets_jax.brief import check_name, meant, shortened
 from bert_secrets_jax.files import open_decompressed, parse_json, without_compression
 
 Read = TypeVar('Read')
+Kind = TypeVar('Kind')
+AnyPath = str | os.PathLike[str]
 _LONGEST_FAULT = 1000  # characters
 _NAMED = 5  # so many faults are named; of more, their number is told
 # A line of more bytes, or a field of more characters, is no text of a row: a file of one line, or a
@@ -30,7 +32,16 @@ class Row:
 
     where: str
     value: Any = None
-    fault: str = ''
+    fault: Exception | None = None
+
+    def then(self, read: Callable[[Any], Any]) -> 'Row':
+        """Return a row with what is read from the value of this one, or with the fault there."""
+        if self.fault is not None:
+            return self
+        try:
+            return Row(self.where, read(self.value))
+        except ValueError as fault:
+            return Row(self.where, fault=fault)
 
 
 class Lines:
@@ -41,10 +52,10 @@ class Lines:
     `share` is the share of the file that has been read.
     """
 
-    def __init__(self, path: pathlib.Path):
-        check_there(path)
-        self.path = path
+    def __init__(self, path: AnyPath):
+        self.path = pathlib.Path(path)
         self.share = 0.0
+        check_there(self.path)
 
     def __iter__(self) -> Iterator[tuple[int, str]]:
         """Yield the number and the text of each line."""
@@ -86,7 +97,17 @@ class Lines:
         """The lines that are not blank, without their ends."""
         for number, line in self:
             if line.strip():
-                yield Row(f'line {number}', line.removesuffix('\n').removesuffix('\r'))
+                yield Row(f'line {number}', without_end(line))
+
+    @property
+    def objects(self) -> Iterator[Row]:
+        """The JSON objects of these lines, or their faults."""
+        return (row.then(object_of) for row in self.rows)
+
+
+def without_end(line: str) -> str:
+    """Return a line without the line feed, and a carriage return before it, at its end."""
+    return line.removesuffix('\n').removesuffix('\r')
 
 
 def check_there(path: pathlib.Path) -> None:
@@ -116,50 +137,62 @@ def object_of(line: str) -> dict[str, Any]:
         found = parse_json(line)
     except json.JSONDecodeError as error:
         raise ValueError(f'malformed JSON at column {error.colno}: {error.msg}') from error
-    if not isinstance(found, dict):
-        raise ValueError(f'{shortened(found)} is not a JSON object')
-    return found
+    return checked(found, dict)
+
+
+_KINDS = {dict: 'JSON object', list: 'list', str: 'text'}
+
+
+def checked(value: Any, kind: type[Kind], what: str = '') -> Kind:
+    """Return a value of JSON that is of a kind, which is dict, list or str; else a ValueError."""
+    if not isinstance(value, kind):
+        raise ValueError(f'{what}{shortened(value)} is not a {_KINDS[kind]}')
+    return value
+
+
+def check_texts(given: Any, *names: str) -> None:
+    """Refuse what has anything but a text, which is not empty, as one of some attributes."""
+    for name in names:
+        value = getattr(given, name)
+        if not isinstance(value, str) or not value.strip():
+            raise ValueError(f'{name}={value!r} must be a text that is not empty.')
 
 
 BAD_ROWS = ('error', 'skip')  # what can be done with them
 
 
 def good_rows(
-    path: pathlib.Path,
-    rows: Iterable[Row],
+    path: AnyPath,
+    rows: Iterable[Row] | None,
     read: Callable[[Any, str, str], Read],
     bad_rows: str,
     *,
     name: str | None = None,
     stop: bool = False,
 ) -> Iterator[Read]:
-    """Yield what is read from the good rows of a file.
+    """Yield what is read from the good rows of a file; None stands for JSON objects, one a line.
 
     `read` takes the value of a row, its id `{name}/{row}` and its place, and raises ValueError,
     TypeError or KeyError for a bad one. Rows count from 0, bad ones too; the name is by default the
     file's. With `stop`, the first bad row is refused at once, and not all at the end.
     """
     check_name('bad_rows', bad_rows, BAD_ROWS)
+    path = pathlib.Path(path)
+    rows = Lines(path).objects if rows is None else rows
     name = without_compression(path).stem if name is None else name
     count, bad, faults = 0, 0, []
     for count, row in enumerate(rows, 1):
         try:
-            if row.fault:
-                raise ValueError(row.fault)
+            if row.fault is not None:
+                raise row.fault
             found = read(row.value, f'{name}/{count - 1}', f'{path}, {row.where}')
         except (ValueError, TypeError, KeyError) as error:
             bad += 1
-            if bad > _NAMED:
-                continue
-            what = f'there is no {error}' if isinstance(error, KeyError) else str(error)
-            # The fault is the first part of a sentence: its hint stands in brackets.
-            what = re.sub(r'\. (Did you mean .*\?)$', r' (\1)', what.rstrip('.'))
-            what = what if len(what) <= _LONGEST_FAULT else f'{what[:_LONGEST_FAULT]}...'
-            fault = f'{row.where}: {what}'
-            faults.append(fault)
+            if bad <= _NAMED:
+                faults.append(f'{row.where}: {_told(error)}')
             if stop and bad_rows == 'error':
                 raise ValueError(
-                    f"{path}: {fault}. Correct it, or leave bad rows out: bad_rows='skip'."
+                    f"{path}: {faults[0]}. Correct it, or leave bad rows out: bad_rows='skip'."
                 ) from error
         else:
             yield found
@@ -173,3 +206,10 @@ def good_rows(
         if bad == count:
             raise ValueError(f'{report} No good row is left.')
         logging.warning('%s Left out.', report)
+
+
+def _told(error: Exception) -> str:
+    """Return the first part of a sentence about a row, whose hint stands in brackets."""
+    what = f'there is no {error}' if isinstance(error, KeyError) else str(error)
+    what = re.sub(r'\. (Did you mean .*\?)$', r' (\1)', what.rstrip('.'))
+    return what if len(what) <= _LONGEST_FAULT else f'{what[:_LONGEST_FAULT]}...'

@@ -18,7 +18,7 @@ from bert_secrets_jax.files import read_text
 _LONGEST_WORD = 2**17  # far longer than any sentence of a script without spaces
 COUNT = 1000  # as many as were published, and as long
 _PACKAGED = pathlib.Path(__file__).parent / 'prose' / 'prose.txt'
-_HEADING = re.compile(r'(= )+\S.*( =)+')
+_BETWEEN = re.compile(r'\s*|\s*(= )+\S.*( =)+\s*')  # documents: blank lines and headings
 _SPLIT_WORD = re.compile(r' @([-,.])@ ')
 # A word ends at a space. Scripts without spaces have words as long as sentences.
 _WORD = re.compile(r'[^\s。！？]*[。！？]+|[^\s。！？]+')
@@ -112,7 +112,9 @@ class _Document:
 
 def _documents(text: str) -> Iterator[_Document]:
     numbered = enumerate(text.split('\n'), start=1)
-    for blank, lines in itertools.groupby(numbered, key=lambda line: _separates(line[1])):
+    for blank, lines in itertools.groupby(
+        numbered, key=lambda line: bool(_BETWEEN.fullmatch(line[1]))
+    ):
         if blank:
             continue
         text, places = '', []
@@ -121,11 +123,6 @@ def _documents(text: str) -> Iterator[_Document]:
             text += _SPLIT_WORD.sub(r'\1', line.strip()) + ' '
         text = text.removesuffix(' ')
         yield _Document(text, [word.span() for word in _WORD.finditer(text)], places)
-
-
-def _separates(line: str) -> bool:
-    line = line.strip()
-    return not line or _HEADING.fullmatch(line) is not None
 
 
 def _ends_of_sentences(document: _Document) -> Sequence[int]:

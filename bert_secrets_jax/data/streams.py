@@ -29,7 +29,7 @@ from bert_secrets_jax.data.encoding import (
     tokenize_part,
     tokens_read,
 )
-from bert_secrets_jax.data.rows import BAD_ROWS, Lines, Row, check_there, good_rows
+from bert_secrets_jax.data.rows import BAD_ROWS, AnyPath, Lines, Row, check_there, good_rows
 from bert_secrets_jax.data.tables import filled, table_rows
 from bert_secrets_jax.data.tasks import Example, Text, as_example
 from bert_secrets_jax.files import open_regular, without_compression
@@ -67,15 +67,14 @@ class Texts:
 
         def read(texts: str | tuple[str, ...], identity: str, where: str) -> Example:
             texts = (texts,) if isinstance(texts, str) else texts
-            second = texts[1] if len(texts) == 2 else None
-            return Example(texts[0], second, id=identity, where=where)
+            return Example(*texts, id=identity, where=where)
 
         examples = good_rows(self.path, rows, read, self.bad_rows, name=self.name, stop=True)
         yield from ((example, source.share) for example in examples)
 
 
 def stream_texts(
-    path: str | os.PathLike[str],
+    path: AnyPath,
     *,
     text_a: str | None = None,
     text_b: str | None = None,
@@ -151,20 +150,18 @@ class _Records:
                 records = reader.read(start, min(start + _TOGETHER, count))
                 for number, record in enumerate(records, start + 1):
                     self.share = number / count
-                    yield self._row(f'record {number}', record)
+                    yield Row(f'record {number}', record).then(self._texts)
             reader.close()
         except RuntimeError as fault:
             raise ValueError(f'{self.path} is damaged, or no {_RECORDS} file: {fault}') from None
 
-    def _row(self, where: str, record: bytes) -> Row:
+    def _texts(self, record: bytes) -> tuple[str, ...]:
+        values = _features_of(record, self.features) if self.features else (record,)
         try:
-            values = _features_of(record, self.features) if self.features else (record,)
-            return filled(
-                where, self.features or ('text',), [str(each, 'utf-8') for each in values]
-            )
-        except ValueError as fault:
-            undecoded = isinstance(fault, UnicodeDecodeError)
-            return Row(where, fault='not UTF-8' if undecoded else str(fault))
+            texts = [str(each, 'utf-8') for each in values]
+        except UnicodeDecodeError:
+            raise ValueError('not UTF-8') from None
+        return filled(self.features or ('text',), texts)
 
 
 def _features_of(record: bytes, features: Sequence[str]) -> tuple[bytes, ...]:
@@ -209,58 +206,32 @@ class Batches:
         edges = padded_lengths(self.buckets, self.max_length or tokens_read(self.tokenizer))
         losses = Losses(self.tokenizer, self.max_length)
         # The examples of each padded length that do not fill a batch yet, and lengths with batches.
-        left: dict[int, _Waiting] = {}
+        left: dict[int, Encoded] = {}
         whole: set[int] = set()
         shown = {'size': lambda part: len(part.examples), 'share': lambda part: part.share}
         for part in progress(_parts(self.texts), 'Texts', unit='texts', compiles=False, **shown):
             first = losses.examples
             encoded = tokenize_part(part.examples, losses)
             losses.check()
+            encoded = dataclasses.replace(encoded, numbers=np.arange(first, losses.examples))
             padded = edges[np.searchsorted(edges, encoded.lengths)]
             for length in np.unique(padded).tolist():
-                members = np.flatnonzero(padded == length)
-                waiting = _Waiting(members + first, encoded.take(members)).after(left.get(length))
-                full = len(waiting.numbers) // self._rows(length) * self._rows(length)
-                for batch in self._batches(waiting.take(np.arange(full)), length):
+                waiting = encoded.take(np.flatnonzero(padded == length)).after(left.get(length))
+                rows, places = self._rows(length), np.arange(len(waiting.lengths))
+                full = len(places) // rows * rows
+                for batch in waiting.in_rows(places[:full], rows, length):
                     whole.add(length)
                     yield batch
-                left[length] = waiting.take(np.arange(full, len(waiting.numbers)))
+                left[length] = waiting.take(places[full:])
         if not losses.examples:
             raise ValueError('There are no texts to encode.')
         # A few examples of a length that nothing was compiled for go with longer ones.
         for length, longer in itertools.pairwise(sorted(whole | left.keys())):
-            if length not in whole and len(left[length].numbers) < self.fewest:
+            if length not in whole and len(left[length].lengths) < self.fewest:
                 left[longer] = left.pop(length).after(left.get(longer))
         for length, waiting in sorted(left.items()):
-            yield from self._batches(waiting, length)
+            yield from waiting.in_rows(np.arange(len(waiting.lengths)), self._rows(length), length)
         losses.tell()
-
-    def _batches(self, waiting: '_Waiting', length: int) -> Iterator[Batch]:
-        """Yield batches of examples of one padded length; empty rows fill up the last one."""
-        rows, count = self._rows(length), len(waiting.numbers)
-        places = np.pad(np.arange(count), (0, -count % rows), constant_values=-1)
-        for start in range(0, count, rows):
-            batch = waiting.encoded.batch(places[start : start + rows], length)
-            example = np.where(batch.example < 0, -1, waiting.numbers[batch.example])
-            yield dataclasses.replace(batch, example=example.astype(np.int32))
-
-
-@dataclasses.dataclass(frozen=True)
-class _Waiting:
-    """Examples that wait for a batch, and their numbers [E] among all texts."""
-
-    numbers: np.ndarray
-    encoded: Encoded
-
-    def take(self, places: np.ndarray) -> '_Waiting':
-        return _Waiting(self.numbers[places], self.encoded.take(places))
-
-    def after(self, others: '_Waiting | None') -> '_Waiting':
-        """Return these examples behind others, if there are any."""
-        if others is None:
-            return self
-        numbers = np.concatenate([others.numbers, self.numbers])
-        return _Waiting(numbers, others.encoded.followed_by(self.encoded))
 
 
 def stream_batches(

@@ -5,13 +5,12 @@ import csv
 import functools
 import json
 import math
-import os
 import pathlib
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from bert_secrets_jax.brief import meant, shortened
-from bert_secrets_jax.data.rows import LONGEST, Lines, Row, good_rows, object_of, some_of
+from bert_secrets_jax.data.rows import LONGEST, AnyPath, Lines, Row, good_rows, some_of, without_end
 from bert_secrets_jax.data.tasks import MOST_CLASSES, Example
 from bert_secrets_jax.files import long_fields, without_compression
 from bert_secrets_jax.names import counted
@@ -21,7 +20,7 @@ _NO_HEADER = 'If it has no header, name all its columns: columns=(...) (setting 
 
 
 def read_table(
-    path: str | os.PathLike[str],
+    path: AnyPath,
     *,
     text_a: str,
     text_b: str | None = None,
@@ -83,8 +82,8 @@ def sorted_classes(
     one class or too many, or a class of the texts is in no row of `train`.
     """
     tables = [path for path in (texts, train) if path is not None]
-    found = {path: _places_of_labels(pathlib.Path(path), label, columns) for path in tables}
-    places = {text: place for path in reversed(tables) for text, place in found[path].items()}
+    found = [_places_of_labels(pathlib.Path(path), label, columns) for path in tables]
+    places = found[-1] | found[0]
     words = sorted(text for text in places if not NUMBER.fullmatch(text))
     if not all(map(_WHOLE.fullmatch, places.keys() - words)):
         # A regression: what is no number there is a bad row, and no class.
@@ -92,10 +91,12 @@ def sorted_classes(
     spelt: dict[str, str] = {}
     for word in words:
         other = spelt.setdefault(''.join(word.split()).casefold(), word)
-        if len(words) == len(places) and other == word:
+        if other != word:
+            how = f'differs from {other!r} in capitals or spaces alone'
+        elif len(words) < len(places):
+            how = 'is no number, and others are'
+        else:
             continue
-        how = f'differs from {other!r} in capitals or spaces alone'
-        how = 'is no number, and others are' if other == word else how
         raise ValueError(
             f'{places[word]}: label {word!r} {how}: correct it, or name all classes (setting '
             'data.labels).'
@@ -105,13 +106,13 @@ def sorted_classes(
             f'{tables[-1]}: column {label!r} has {counted(len(words), "label")}, as {words[0]!r}: '
             f'from 2 to {MOST_CLASSES} classes can be learnt.'
         )
-    known = found[tables[-1]]
     value = str if words else int
-    for text, place in found[texts].items():
-        if value(text) not in set(map(value, known)):
+    known = set(map(value, found[-1]))
+    for text, place in found[0].items():
+        if value(text) not in known:
             raise ValueError(
                 f'{place}: label {text!r} is in no row of {train}, which has '
-                f'{some_of(sorted(known), 10)}: add such rows there, or leave it out here.'
+                f'{some_of(sorted(found[-1]), 10)}: add such rows there, or leave it out here.'
             )
     return tuple(words)
 
@@ -122,7 +123,7 @@ def _places_of_labels(
     """Return each label of a table, and the first place that has it."""
     found: dict[str, str] = {}
     for row in table_rows(Lines(path), [label], columns):
-        if not row.fault:
+        if row.fault is None:
             found.setdefault(row.value[0], f'{path}, {row.where}')
     return found
 
@@ -135,7 +136,8 @@ def table_rows(
         raise ValueError(f"columns={header!r} is one text: give several, ('text', 'label').")
     match without_compression(lines.path).suffix.lower():
         case '.tsv':
-            records = _split_at_tabs(lines)
+            kept = ((number, line) for number, line in lines if line.strip('\r\n'))
+            records = ((number, without_end(line).split('\t')) for number, line in kept)
         case '.csv':
             records = _split_with_quotes(lines)
         case '.jsonl' if header is None:
@@ -151,18 +153,12 @@ def table_rows(
     return _wanted_fields(lines.path, records, columns, header)
 
 
-def filled(where: str, columns: Sequence[str], values: Sequence[str]) -> Row:
-    """Return a row of texts, which is bad if one of them is empty."""
+def filled(columns: Sequence[str], values: Sequence[str]) -> tuple[str, ...]:
+    """Return the texts of some columns, or raise ValueError if one of them is empty."""
     for column, value in zip(columns, values, strict=True):
         if not value.strip():
-            return Row(where, fault=f'{column!r} is empty')
-    return Row(where, tuple(values))
-
-
-def _split_at_tabs(lines: Lines) -> Iterator[tuple[int, list[str]]]:
-    for number, line in lines:
-        if line.strip('\r\n'):
-            yield number, line.removesuffix('\n').removesuffix('\r').split('\t')
+            raise ValueError(f'{column!r} is empty')
+    return tuple(values)
 
 
 def _split_with_quotes(lines: Lines) -> Iterator[tuple[int, list[str]]]:
@@ -197,24 +193,23 @@ def _wanted_fields(
         raise ValueError(f'{path} is empty.')
     _check_columns(path, header, columns, hint)
     places = [header.index(column) for column in columns]
+
+    def wanted(fields: list[str]) -> tuple[str, ...]:
+        if len(fields) != len(header):
+            raise ValueError(f'{counted(len(fields), "field")}, expected {len(header)}')
+        return filled(columns, [fields[place] for place in places])
+
     for number, fields in records:
-        where = f'line {number}'
-        if len(fields) == len(header):
-            yield filled(where, columns, [fields[place] for place in places])
-        else:
-            noun = 'field' if len(fields) == 1 else 'fields'
-            yield Row(where, fault=f'{len(fields)} {noun}, expected {len(header)}')
+        yield Row(f'line {number}', fields).then(wanted)
 
 
 def _json_rows(lines: Lines, columns: Sequence[str]) -> Iterator[Row]:
     found: dict[str, None] = {}  # in the order of the file
-    for row in lines.rows:
-        try:
-            record = object_of(row.value)
-            found |= dict.fromkeys(record)
-            yield filled(row.where, columns, [_json_text(record, column) for column in columns])
-        except ValueError as fault:
-            yield Row(row.where, fault=str(fault))
+    for row in lines.objects:
+        found |= dict.fromkeys(row.value or ())
+        yield row.then(
+            lambda record: filled(columns, [_json_text(record, column) for column in columns])
+        )
     # A column that no row has is a wrong name, not as many bad rows.
     if found:
         _check_columns(lines.path, list(found), columns)
@@ -252,15 +247,15 @@ def _label_reader(
     path: pathlib.Path, texts: Iterable[str], labels: Sequence[str] | None
 ) -> Callable[[str], int | float]:
     """Return a function from the text of a label to a class id or a score."""
-    kinds = collections.Counter(text.strip() for text in texts)
+    stripped = [text.strip() for text in texts]
     if labels is None:
-        read = [text for text in kinds if NUMBER.fullmatch(text)]
+        read = list(filter(NUMBER.fullmatch, stripped))
         # Among numbers, a row with NaN or a word is bad, and says nothing of the others.
-        if 2 * sum(kinds[text] for text in read) >= kinds.total():
+        if 2 * len(read) >= len(stripped):
             return functools.partial(
                 _score, kind=int if all(map(_WHOLE.fullmatch, read)) else float
             )
-        shown = some_of([repr(text) for text in sorted(kinds)], 10)
+        shown = some_of([repr(text) for text in sorted({*stripped})], 10)
         raise ValueError(
             f'{path}: labels are not all numbers: {shown}. Name them in the order of their '
             'class ids: labels=(...).'
@@ -269,17 +264,16 @@ def _label_reader(
         raise ValueError(f"{labels=} is one text: give a sequence of names, ('no', 'yes').")
     if not labels:
         return _score
-    ids = {label: index for index, label in enumerate(labels)}
-    if len(ids) < len(labels):
-        twice = next(name for index, name in enumerate(labels) if ids[name] != index)
+    [(twice, times)] = collections.Counter(labels).most_common(1)
+    if times > 1:
         raise ValueError(f'labels has the name {twice!r} twice: each is one class.')
+    ids = {label: index for index, label in enumerate(labels)}
     numbers = {str(index): index for index in range(len(labels))}
-    if kinds.keys() & numbers.keys() and not kinds.keys() & ids.keys():
+    expected = some_of(labels, _NAMED)
+    if numbers.keys() & stripped and not ids.keys() & stripped:
         # The file has numbers, and these are their names.
-        return functools.partial(
-            _class_id, numbers, f'{some_of(labels, _NAMED)}, or a number from 0'
-        )
-    return functools.partial(_class_id, ids, some_of(labels, _NAMED))
+        ids, expected = numbers, f'{expected}, or a number from 0'
+    return functools.partial(_class_id, ids, expected)
 
 
 # Python's own `int` and `float` also read 1_0, and the digits of other scripts.

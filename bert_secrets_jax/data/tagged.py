@@ -1,9 +1,7 @@
 """Texts whose words have tags, such as parts of speech or names: from CoNLL-U and JSON lines."""
 
 import dataclasses
-import os
-import pathlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,16 +9,16 @@ from jaxtyping import Int32
 
 from bert_secrets_jax.brief import check_name, shortened
 from bert_secrets_jax.data.encoding import Encoded
-from bert_secrets_jax.data.rows import Lines, good_rows, object_of
-from bert_secrets_jax.data.tasks import Example
-from bert_secrets_jax.data.treebank import sentences_of, words_of
+from bert_secrets_jax.data.rows import AnyPath, checked, good_rows
+from bert_secrets_jax.data.tasks import Example, Placed
+from bert_secrets_jax.data.treebank import in_column, sentences_of, words_of
 
 COLUMNS = ('upos', 'xpos', 'deprel')  # the columns of CoNLL-U that hold one tag of each word
 _LISTS = ('feats', 'misc')
 
 
 @dataclasses.dataclass(frozen=True)
-class Tagged:
+class Tagged(Placed):
     """The words of a text, each with its tag.
 
     Attributes:
@@ -58,19 +56,12 @@ class Tagged:
         return ' '.join(self.words)
 
     @property
-    def place(self) -> str:
-        """Where a person finds the text: its file, or else its id."""
-        return self.where or self.id
-
-    @property
     def example(self) -> Example:
         """The text without its tags."""
         return Example(self.text, id=self.id, where=self.where)
 
 
-def read_conllu(
-    path: str | os.PathLike[str], *, column: str = 'upos', bad_rows: str = 'error'
-) -> list[Tagged]:
+def read_conllu(path: AnyPath, *, column: str = 'upos', bad_rows: str = 'error') -> list[Tagged]:
     """Read the words of a CoNLL-U file with one of its columns as tags.
 
     Words are those with a number of their own: of a contraction ("1-2 du") its parts are read, and
@@ -92,27 +83,24 @@ def read_conllu(
         check_name('column', column, (*COLUMNS, 'feats.Number', 'misc.NER'))
 
     def read(lines: str, identity: str, where: str) -> Tagged:
-        words = [token for token in words_of(lines) if isinstance(token['id'], int)]
+        _, words = words_of(lines)
         tags = [_in_column(word, field, item) for word in words]
         return Tagged(tuple(word['form'] for word in words), tuple(tags), identity, where)
 
-    return list(good_rows(pathlib.Path(path), sentences_of(path), read, bad_rows))
+    return list(good_rows(path, sentences_of(path), read, bad_rows))
 
 
-def _in_column(word, field: str, item: str) -> str:
-    if item:
-        tag = (word.get(field) or {}).get(item, 'O')
-        if not tag:
-            raise ValueError(f'{word["form"]!r} has {field}.{item} without a value')
-        return str(tag)
-    tag = word.get(field)
-    if tag in (None, '_'):
-        raise ValueError(f'{word["form"]!r} has no {field}')
+def _in_column(word: Mapping[str, Any], field: str, item: str) -> str:
+    if not item:
+        return str(in_column(word, field))
+    tag = (word.get(field) or {}).get(item, 'O')
+    if not tag:
+        raise ValueError(f'{word["form"]!r} has {field}.{item} without a value')
     return str(tag)
 
 
 def read_tagged(
-    path: str | os.PathLike[str],
+    path: AnyPath,
     *,
     words: str = 'tokens',
     tags: str = 'tags',
@@ -130,16 +118,12 @@ def read_tagged(
       FileNotFoundError: There is no such file.
       ValueError: A row is bad, such as one whose tag has a space at an end, or there is none.
     """
-    path = pathlib.Path(path)
 
-    def read(line: str, identity: str, where: str) -> Tagged:
-        row = object_of(line)
-        if not all(isinstance(row.get(name), list) for name in (words, tags)):
-            raise ValueError(f'there are no lists {words!r} and {tags!r}')
-        named = tuple(_named(tag, names) for tag in row[tags])
-        return Tagged(tuple(row[words]), named, identity, where)
+    def read(row: dict[str, Any], identity: str, where: str) -> Tagged:
+        found, of_words = (checked(row[name], list, f'{name!r}: ') for name in (words, tags))
+        return Tagged(tuple(found), tuple(_named(tag, names) for tag in of_words), identity, where)
 
-    return list(good_rows(path, Lines(path).rows, read, bad_rows))
+    return list(good_rows(path, None, read, bad_rows))
 
 
 def _named(tag: Any, names: Sequence[str] | None) -> str:

@@ -14,8 +14,20 @@ from bert_secrets_jax.model.config import BertConfig
 from bert_secrets_jax.model.embedding import Pooling
 
 
+class Placed:
+    """Something that was read from a file."""
+
+    id: str
+    where: str
+
+    @property
+    def place(self) -> str:
+        """Where a person finds it: its file and line, or else its id."""
+        return self.where or self.id
+
+
 @dataclasses.dataclass(frozen=True)
-class Example:
+class Example(Placed):
     """One sentence, or pair of sentences, as it stands in its file.
 
     Attributes:
@@ -40,11 +52,6 @@ class Example:
     def texts(self) -> tuple[str, str | None]:
         """The texts that a model reads: the same ones under another id are no new example."""
         return self.text_a, self.text_b
-
-    @property
-    def place(self) -> str:
-        """Where a person finds the example: its file and line, or else its id."""
-        return self.where or self.id
 
 
 # The most classes that numbers may count. A label such as 1000000000 is no class id: a classifier

@@ -6,19 +6,17 @@ Shapes: E sentences, T positions of wordpieces.
 import dataclasses
 import graphlib
 import itertools
-import os
 import pathlib
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-import numpy as np
 from absl import logging
 
 from bert_secrets_jax.brief import check_name, shortened
-from bert_secrets_jax.data.annotation import Annotation, Link, Span, align_words
-from bert_secrets_jax.data.encoding import WORD, Encoded, counted, tokenize
-from bert_secrets_jax.data.rows import Lines, Row, good_rows
+from bert_secrets_jax.data.annotation import Annotation, Link, Span
+from bert_secrets_jax.data.encoding import WORD, Encoded, tokenize, words_of_pieces
+from bert_secrets_jax.data.rows import AnyPath, Lines, Row, good_rows
 from bert_secrets_jax.data.tasks import Example
 
 # The relations that Clark et al. leave out: the root has no head, and punctuation hangs anywhere.
@@ -74,9 +72,9 @@ class Parse:
         return Annotation({}, relations, {name: tuple(each) for name, each in classes.items()})
 
 
-def sentences_of(path: str | os.PathLike[str]) -> list[Row]:
+def sentences_of(path: AnyPath) -> list[Row]:
     """Return the lines of each sentence of a CoNLL-U file."""
-    lines, found = list(Lines(pathlib.Path(path))), []
+    lines, found = list(Lines(path)), []
     names = lines.pop(0)[1] if lines and lines[0][1].startswith(_NAMES) else ''
     for is_blank, numbered in itertools.groupby(lines, lambda each: not each[1].strip()):
         numbers, part = zip(*numbered, strict=True)
@@ -87,8 +85,8 @@ def sentences_of(path: str | os.PathLike[str]) -> list[Row]:
     return found
 
 
-def words_of(sentence: str) -> Any:
-    """Return the lines of a sentence in CoNLL-U as dictionaries of its columns.
+def words_of(sentence: str) -> tuple[Any, list[Any]]:
+    """Return the lines of a sentence in CoNLL-U as dictionaries of its columns, and its words.
 
     ValueError if it is no CoNLL-U, its words are not numbered from 1 on, or a line has no word.
     """
@@ -107,12 +105,20 @@ def words_of(sentence: str) -> Any:
     widths = sorted({len(re.split(r'\t| {2,}', line)) for line in lines})
     if len(widths) > 1:
         raise ValueError(f'its lines have {widths[0]} to {widths[-1]} columns')
-    words = [token['id'] for token in found[0] if isinstance(token['id'], int)]
-    if words != list(range(1, len(words) + 1)):
-        raise ValueError(f'its words are numbered {shortened(words)}, not from 1 to {len(words)}')
+    words = [token for token in found[0] if isinstance(token['id'], int)]
+    numbers = [word['id'] for word in words]
+    if numbers != list(range(1, len(words) + 1)):
+        raise ValueError(f'its words are numbered {shortened(numbers)}, not from 1 to {len(words)}')
     if not all(token['form'] for token in found[0]):
         raise ValueError('a line has no form, which is the word as it is written')
-    return found[0]
+    return found[0], words
+
+
+def in_column(word: Mapping[str, Any], name: str) -> Any:
+    """Return what a word has in a column; ValueError if that is nothing."""
+    if word.get(name) in (None, '_'):
+        raise ValueError(f'{word["form"]!r} has no {name}')
+    return word[name]
 
 
 def _features(line: list[str], column: int) -> dict[str, str]:
@@ -123,7 +129,7 @@ def _features(line: list[str], column: int) -> dict[str, str]:
     return found
 
 
-def read_treebank(path: str | os.PathLike[str], *, bad_rows: str = 'error') -> list[Parse]:
+def read_treebank(path: AnyPath, *, bad_rows: str = 'error') -> list[Parse]:
     """Read sentences with their dependency trees from a file in CoNLL-U.
 
     The text of a sentence is put together from its tokens, with a space after each that is not
@@ -137,7 +143,7 @@ def read_treebank(path: str | os.PathLike[str], *, bad_rows: str = 'error') -> l
       ValueError: A word has no head or no relation, heads go round in a circle, there are several
         roots, or the file is no CoNLL-U.
     """
-    return list(good_rows(pathlib.Path(path), sentences_of(path), _parse, bad_rows))
+    return list(good_rows(path, sentences_of(path), _parse, bad_rows))
 
 
 def read_treebanks(*paths: str, bad_rows: str = 'error') -> dict[str, list[Parse]]:
@@ -175,19 +181,15 @@ def treebank_sample(split: str = 'dev') -> list[Parse]:
 
 
 def _parse(lines: str, identity: str, where: str) -> Parse:
-    sentence = words_of(lines)
-    words = [token for token in sentence if isinstance(token['id'], int)]
-    for word in words:
-        for name in ('head', 'deprel'):
-            if word.get(name) in (None, '_'):
-                raise ValueError(f'{word["form"]!r} has no {name}')
+    sentence, words = words_of(lines)
+    heads = tuple(in_column(word, 'head') - 1 for word in words)
     text, spans = _laid_out(sentence)
     parse = Parse(
         example=Example(text, id=identity, where=where),
         words=tuple(spans),
         forms=tuple(word['form'] for word in words),
-        heads=tuple(word['head'] - 1 for word in words),
-        relations=tuple(word['deprel'] for word in words),
+        heads=heads,
+        relations=tuple(in_column(word, 'deprel') for word in words),
         classes=tuple(
             'X' if word.get('upos') in (None, '', '_') else word['upos'] for word in words
         ),
@@ -247,8 +249,8 @@ def _divided(start: int, form: str, words: Sequence[str]) -> Iterable[Span]:
     """Divide what is written among its words, if they add up to it; else all have all of it."""
     if ''.join(words) != form:
         return [Span(start, start + len(form))] * len(words)
-    ends = start + np.cumsum([len(word) for word in words])
-    return [Span(int(end) - len(word), int(end)) for word, end in zip(words, ends, strict=True)]
+    ends = itertools.accumulate(map(len, words), initial=start)
+    return itertools.starmap(Span, itertools.pairwise(ends))
 
 
 def encode_parses(tokenizer, parses: Sequence[Parse], *, max_length: int | None = None) -> Encoded:
@@ -259,9 +261,8 @@ def encode_parses(tokenizer, parses: Sequence[Parse], *, max_length: int | None 
     boundary of words to the word that begins there. A log line has what `count_pieces` counts.
     """
     encoded = tokenize(tokenizer, [parse.example for parse in parses], max_length=max_length)
-    spans = [parse.words for parse in parses]
-    words, counts = align_words(spans, offsets=encoded.offsets, text=encoded.text)
-    logging.info('%s', counted(encoded, spans, words, counts))
+    words, about = words_of_pieces(encoded, [parse.words for parse in parses])
+    logging.info('%s', about)
     return dataclasses.replace(encoded, marks={**encoded.marks, WORD: words})
 
 
@@ -271,6 +272,4 @@ def count_pieces(encoded: Encoded, parses: Sequence[Parse]) -> dict[str, int]:
     Words without a wordpiece are cut off, or share all of theirs with a word before. Lone
     boundaries are wordpieces without characters.
     """
-    spans = [parse.words for parse in parses]
-    shared = align_words(spans, offsets=encoded.offsets, text=encoded.text)
-    return counted(encoded, spans, *shared)
+    return words_of_pieces(encoded, [parse.words for parse in parses])[1]

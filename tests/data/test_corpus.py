@@ -1,7 +1,6 @@
 """The embedded corpus is what its docstring says."""
 
 import functools
-import itertools
 import re
 
 import numpy as np
@@ -30,12 +29,16 @@ def test_sizes_and_labels(split, count):
     assert len(LABELS) == 2 and examples[-1].classes == LABELS
 
 
-def test_nothing_occurs_twice():
-    examples = read_corpus('train') + read_corpus('dev')
-    texts = list(itertools.chain.from_iterable((e.text_a, e.text_b) for e in examples))
-    assert len(texts) == len(set(texts)) == 1080
+def check_texts(examples, count, fewest, most):
+    """All texts are different sentences of so many words."""
+    texts = [text for example in examples for text in example.texts]
+    assert len(texts) == len(set(texts)) == count
     assert all(text[-1] in '.?!"' and text == ' '.join(text.split()) for text in texts)
-    assert all(8 <= len(text.split()) <= 30 for text in texts)
+    assert all(fewest <= len(text.split()) <= most for text in texts)
+
+
+def test_nothing_occurs_twice():
+    check_texts(read_corpus('train') + read_corpus('dev'), 1080, 8, 30)
 
 
 def test_neither_shared_words_nor_lists_of_words_give_the_label_away():
@@ -56,9 +59,7 @@ def test_pairs_of_three_kinds():
     pairs = similarity_sample()
     kinds = [pair.classes[pair.label] for pair in pairs]
     assert kinds == [kind for kind in KINDS for _ in range(60)]
-    texts = [text for pair in pairs for text in pair.texts]
-    assert len(set(texts)) == 360 and all(4 <= len(text.split()) <= 20 for text in texts)
-    assert all(text[-1] in '.?' and text == ' '.join(text.split()) for text in texts)
+    check_texts(pairs, 360, 4, 20)
     negating = re.compile(
         r"\b(not|never|no|nobody|nothing|none|without|neither|cannot)\b|n't\b", re.I
     )

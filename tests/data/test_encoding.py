@@ -14,8 +14,7 @@ from absl import logging
 import bert_secrets_jax as bs
 from bert_secrets_jax.data import encoding
 from bert_secrets_jax.data.annotation import Annotation, Link, Span
-from bert_secrets_jax.data.encoding import _stops, encode, listed, padded_lengths, tokenize
-from bert_secrets_jax.data.masking import Masking, mask_words
+from bert_secrets_jax.data.encoding import _stops, encode, listed, mark, padded_lengths, tokenize
 from bert_secrets_jax.data.tasks import Example
 from tests.conftest import make_byte_tokenizer
 
@@ -73,9 +72,7 @@ def test_every_example_is_in_exactly_one_row(tokenizer, lengths, tokens, multipl
         padded[batch.input_ids.shape[1]] += batch.size
     assert all(count >= fewest for length, count in padded.items() if length < max(padded))
     # One shape per padded length: this is what bounds the number of compilations.
-    assert len({batch.input_ids.shape for batch in batches}) == len(
-        {batch.input_ids.shape[1] for batch in batches}
-    )
+    assert len({batch.input_ids.shape for batch in batches}) == len(padded)
 
 
 @hypothesis.given(
@@ -126,31 +123,23 @@ def test_what_is_cut_is_said_and_what_is_too_long_is_refused(checkpoint, monkeyp
     model = bs.from_pretrained(checkpoint)
     most = model.config.max_length
     texts = ['the cat', 'the ' * (most - 2), 'the ' * most]
-    read = {
-        'encode': lambda texts, **how: encode(model.tokenizer, texts, **how),
-        'stream': lambda texts, **how: list(bs.stream_batches(model.tokenizer, texts, **how)),
-        'maps': lambda texts, **how: bs.attention_maps(model, texts, **how),
-        'scores': lambda texts, **how: bs.token_scores(
-            model, texts, methods=('random',), compute=bs.Compute(**how)
-        ),
-    }
-    for each in read.values():
-        for how in ({}, {'max_length': None}, {'max_length': most + 9}):
-            with pytest.raises(
-                ValueError, match=f'text/2 has more than the {most} .*={most} to cut'
-            ):
-                each(texts, **how)
-    assert [len(maps.tokens) for maps in read['maps'](texts[:2])] == [4, most]
-    assert max(batch.input_ids.shape[1] for batch in read['encode'](texts[:2])) == most
-    assert max(batch.input_ids.shape[1] for batch in read['stream'](texts[:2])) == most
-    assert not told
-    for each in read.values():
-        found = each(texts, max_length=8)
-        assert told.pop() == '2 of 3 examples were cut to 8 tokens.' and not told
-        if isinstance(found, bs.TokenScores):
-            assert found.cut.tolist() == [False, True, True]
-        elif isinstance(found[0], bs.TokenMaps):
-            assert [each.of_words().cut for each in found] == [False, True, True]
+
+    def read(texts, **how):
+        found = [encode(model.tokenizer, texts, **how)]
+        found.append(list(bs.stream_batches(model.tokenizer, texts, **how)))
+        return [max(batch.input_ids.shape[1] for batch in batches) for batches in found]
+
+    for how in ({}, {'max_length': None}, {'max_length': most + 9}):
+        with pytest.raises(ValueError, match=f'text/2 has more than the {most} .*={most} to cut'):
+            read(texts, **how)
+    assert read(texts[:2]) == [most, most] and not told
+    assert read(texts, max_length=8) == [8, 8]
+    assert told == ['2 of 3 examples were cut to 8 tokens.'] * 2
+    compute = bs.Compute(max_length=8)
+    scores = bs.token_scores(model, texts, methods=('random',), compute=compute)
+    assert scores.cut.tolist() == [False, True, True]
+    maps = bs.attention_maps(model, texts, max_length=8)
+    assert [each.of_words().cut for each in maps] == [False, True, True]
     # A tokenizer alone knows no model, whose positions then say it.
     alone = copy.copy(model.tokenizer)
     del alone.reads
@@ -159,37 +148,29 @@ def test_what_is_cut_is_said_and_what_is_too_long_is_refused(checkpoint, monkeyp
 
 
 def test_what_is_refused(tokenizer, byte_tokenizer, untyped):
-    with pytest.raises(ValueError, match='no examples'):
-        encode(tokenizer, [])
-    with pytest.raises(ValueError, match='the first such is test/1'):
-        encode(tokenizer, [pair('a', 'b'), pair('a', index=1)])
     other = copy.deepcopy(byte_tokenizer)
     other.sep_token = None
-    with pytest.raises(ValueError, match='The tokenizer has no sep_token'):
-        encode(other, [pair('the cat')])
-    for of, least in ((tokenizer, 5), (byte_tokenizer, 6)):
-        assert encode(of, [pair('the', 'a')], max_length=least)
-        with pytest.raises(ValueError, match=rf'max_length={least - 1} has no room'):
-            encode(of, [pair('the', 'a')], max_length=least - 1)
-        assert encode(of, ['the'], max_length=3)
-        with pytest.raises(ValueError, match=r'max_length=2 has no room for \[CLS\] A \[SEP\]:'):
-            encode(of, ['the'], max_length=2)
-    for texts in (['the', 'a \ud83d'], [pair('the'), pair('a \ud83d', index=1)]):
-        with pytest.raises(
-            ValueError, match=r"/1 has '\\ud83d', half of a surrogate pair: text.enc"
-        ):
-            encode(tokenizer, texts)
-    mended = '\ud83d\ude00 \ud83d'.encode('utf-16', 'surrogatepass').decode('utf-16', 'replace')
-    assert mended == '\U0001f600 \ufffd'
-    for wrong in (encode, tokenize):
-        with pytest.raises(TypeError, match='this is a single str: give a list'):
-            wrong(tokenizer, 'the cat')
-    for wrong in (tokenize(tokenizer, ['the cat']), 'the cat'):
-        with pytest.raises(TypeError, match='is no list of batches: bs.encode'):
-            listed(wrong)
-    (batch,) = encode(tokenizer, ['the cat'])
-    with pytest.raises(TypeError, match='Batches are several'):
-        listed(batch)
+    encoded, (batch,) = tokenize(tokenizer, ['the cat']), encode(tokenizer, ['the cat'])
+    for error, fault, call, *given in (
+        (ValueError, 'no examples', encode, tokenizer, []),
+        (ValueError, 'such is test/1', encode, tokenizer, [pair('a', 'b'), pair('a', index=1)]),
+        (ValueError, 'The tokenizer has no sep_token', encode, other, [pair('the cat')]),
+        (ValueError, r"/1 has '\\ud83d', half .* text.enc", encode, tokenizer, ['the', 'a \ud83d']),
+        (TypeError, 'this is a single str: give a list', tokenize, tokenizer, 'the cat'),
+        (TypeError, 'is no list of batches: bs.encode', listed, encoded),
+        (TypeError, 'is no list of batches: bs.encode', listed, 'the cat'),
+        (TypeError, 'Batches are several', listed, batch),
+    ):
+        with pytest.raises(error, match=fault):
+            call(*given)
+    for of, texts, least, parts in (
+        (tokenizer, [pair('the', 'a')], 5, r'\[CLS\] A \[SEP\] B \[SEP\]'),
+        (byte_tokenizer, [pair('the', 'a')], 6, ''),
+        (tokenizer, ['the'], 3, r'\[CLS\] A \[SEP\]:'),
+    ):
+        assert encode(of, texts, max_length=least)
+        with pytest.raises(ValueError, match=f'max_length={least - 1} has no room for {parts}'):
+            encode(of, texts, max_length=least - 1)
 
 
 def test_marks_follow_their_examples_into_batches(tokenizer):
@@ -208,26 +189,22 @@ def test_marks_follow_their_examples_into_batches(tokenizer):
         tokenizer, examples, annotations=annotations, buckets=(8, 16), max_length=24, fewest=1,
         tokens_per_batch=48, batch_multiple=2,
     )  # fmt: skip
-    seen = []
+    whole, seen = mark(tokenize(tokenizer, examples, max_length=24), annotations).marks, []
+
+    def facts(marks, row):
+        for each in (marks, marks['notebook']):
+            links = each['ran-cat'][row]
+            yield np.flatnonzero(each['last'][row]).tolist(), links[links[:, 2] >= 0].tolist()
+
     for batch in batches:
-        rows, length = batch.input_ids.shape
-        assert batch.marks['last'].shape == (rows, length)
-        most = max(n for n in lengths if n + 3 <= length)
-        assert batch.marks['ran-cat'].shape == (rows, most, 3)
+        # As many links as the example with the most of them has.
+        most = max(n for n in lengths if n + 3 <= batch.input_ids.shape[1])
+        assert batch.marks['ran-cat'].shape[1] == most
         for row, index in enumerate(batch.example):
-            marked = np.flatnonzero(batch.marks['last'][row]).tolist()
-            links = [link for link in batch.marks['ran-cat'][row].tolist() if link[2] >= 0]
-            if index < 0:
-                assert marked == [] and links == []
-                continue
-            seen.append(index)
-            n = lengths[index]
-            assert marked == [n + 1]
-            assert links == [[n + 1, cat + 1, 0] for cat in range(n)]
-            # The notebook zips "ran" with the first "cat" alone.
-            zipped = batch.marks['notebook']['ran-cat'][row].tolist()
-            assert zipped == [[n + 1, 1, 0]] and batch.marks['notebook']['last'][row, n + 1]
-    assert sorted(seen) == list(range(5)) and any((batch.example < 0).any() for batch in batches)
+            expected = [([], [])] * 2 if index < 0 else list(facts(whole, index))
+            assert list(facts(batch.marks, row)) == expected
+        seen += batch.example.tolist()
+    assert set(seen) == {-1, *range(5)}
 
 
 @pytest.fixture(scope='module')
@@ -287,36 +264,6 @@ def test_bytes_that_a_wordpiece_spells(tokenizer, byte_tokenizer):
         assert encoding.bytes_of_pieces(encoded, examples) == expected
 
 
-def test_annotations_of_roberta(bytewise):
-    """Words meet their wordpieces, and only them; a word looked up is found wherever it is."""
-    text = 'the dog saw née , a dog'
-    place = lambda word, text=text: Span(text.index(word), text.index(word) + len(word))
-    annotation = Annotation(
-        {'noun': (place('dog'),), 'name': (place('née'),)},
-        {'verb-noun': (Link((place('saw'),), (place('dog'),)),)},
-    )
-    (batch,) = encode(bytewise, [pair(text)], annotations=[annotation], max_length=16)
-    tokens = bytewise.convert_ids_to_tokens(batch.input_ids[0].tolist())
-    marked = lambda mark: [tokens[place] for place in np.flatnonzero(mark[0])]
-    marks, notebook = batch.marks, batch.marks['notebook']
-    assert marked(marks['noun']) == ['Ġdog'] and marked(marks['name']) == ['Ġn', 'Ã', '©', 'e']
-    assert marked(notebook['noun']) == ['Ġdog', 'Ġdog'] and marked(notebook['name']) == []
-    ((query, key, number),) = batch.marks['verb-noun'][0].tolist()
-    assert (tokens[query], tokens[key], number) == ('Ġsaw', 'Ġdog', 0)
-
-
-def test_spaces_of_sentencepiece(sentencepiece_of):
-    """XLM-R's kind of tokenizer, whose offsets have the space too."""
-    tokenizer = sentencepiece_of('▁ ▁the ▁cat s ▁dog')
-    encoded = tokenize(tokenizer, [pair('the  cats', 'dog the')])
-    assert encoded.offsets[0].tolist() == [
-        [0, 0], [0, 3], [4, 4], [5, 8], [8, 9], [0, 0], [0, 0], [0, 3], [4, 7], [0, 0]
-    ]  # fmt: skip
-    assert encoded.text[0].tolist() == [-1, 0, 0, 0, 0, -1, -1, 1, 1, -1]
-    (batch,) = encode(tokenizer, [pair('the  cats', 'dog the')])
-    assert np.flatnonzero(batch.marks['sep'][0]).tolist() == [5, 6, 9]
-
-
 @pytest.mark.parametrize(
     'text', ['the cat ' * 20_000, ' ' * 300_000 + 'the cat saw', 'a' * 300_000, 'cat\n' * 20_000]
 )
@@ -334,20 +281,3 @@ def test_they_are_all_that_decode_as_such(request, kind):
     decoded = {number: of.decode([number]).strip() for number in range(len(of))}
     expected = {number for number, text in decoded.items() if text in ('.', ',')}
     assert set(_stops(of)) == expected and expected
-
-
-def test_a_hidden_full_stop_is_none(tokenizer):
-    masked = mask_words(tokenizer, ['. . . . . .'], masking=Masking(share=0.5))
-    (batch,) = masked.batches
-    assert batch.marks['period_comma'].sum() == 3
-    hidden = batch.input_ids == tokenizer.mask_token_id
-    assert not (batch.marks['period_comma'] & hidden).any()
-
-
-def test_a_tokenizer_may_have_neither(tmp_path):
-    (tmp_path / 'vocab.txt').write_text('[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\nM\nK\n')
-    from transformers import BertTokenizerFast
-
-    of = BertTokenizerFast(str(tmp_path / 'vocab.txt'), do_lower_case=False)
-    (batch,) = encode(of, ['M K . M K M K M'], max_length=16)
-    assert not batch.marks['period_comma'].any() and _stops(of) == []

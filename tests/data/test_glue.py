@@ -24,14 +24,14 @@ def write_task(folder, name):
     columns = task.columns or ('index', *task.text_columns, task.label_column)
     spelled = {3.8: '3.800', 0.0: '0.000'} if task.is_regression else dict(enumerate(task.labels))
     labels = list(spelled)[-2:]
-    rows = [] if task.columns else ['\t'.join(columns)]
+    rows = [] if task.columns else [columns]
     for pair, label in zip(PAIRS, labels, strict=True):
-        cells = dict(zip(task.text_columns, pair, strict=False)) | {
-            task.label_column: spelled[label]
-        }
-        rows.append('\t'.join(cells.get(column, '-') for column in columns))
+        cells = dict(zip(task.text_columns, pair, strict=False))
+        cells[task.label_column] = spelled[label]
+        rows.append([cells.get(column, '-') for column in columns])
     file = 'dev_matched' if name == 'mnli' else 'dev'
-    write(folder / task.title / f'{file}.tsv', '\n'.join([*rows, '']))
+    lines = ['\t'.join(row) + '\n' for row in rows]
+    write(folder / task.title / f'{file}.tsv', ''.join(lines))
     return [
         Example(a, b if task.is_pair else None, label, f'{name}/dev/{number}')
         for number, ((a, b), label) in enumerate(zip(PAIRS, labels, strict=True))
@@ -50,20 +50,22 @@ def test_reads_train_and_a_lower_case_folder(tmp_path):
 
 
 def test_what_is_not_there_is_named_with_a_mend(tmp_path):
-    mrpc, start = GLUE['mrpc'], time.monotonic()
+    start = time.monotonic()
     with pytest.raises(FileNotFoundError, match=r'prepare_tfds.*tfds build glue/mrpc --file'):
-        glue.read_tfds(mrpc, 'dev', data_dir=tmp_path)
+        glue.read_tfds('mrpc', 'dev', data_dir=tmp_path)
     assert time.monotonic() - start < 10 and not list(tmp_path.iterdir())
+    with pytest.raises(ValueError, match="split='validation' must be 'train' or 'dev'"):
+        glue.read_tfds('mrpc', 'validation', data_dir=tmp_path)
     (tmp_path / 'MRPC').mkdir()
     with pytest.raises(FileNotFoundError, match=r'Neither .*train\.tsv nor dev\.tsv'):
-        glue.prepare_tfds(tmp_path, mrpc, data_dir=tmp_path)
+        glue.prepare_tfds(tmp_path, 'mrpc', data_dir=tmp_path)
     (tmp_path / 'MRPC' / 'train.tsv').touch()
-    with pytest.raises(FileNotFoundError, match=r'dev\.tsv not found.*holds: train\.tsv'):
-        glue.read_glue(tmp_path, mrpc)
-    with pytest.raises(FileNotFoundError, match=r'no folder MNLI.*MNLI/train\.tsv, MNLI/dev_match'):
-        glue.read_glue(tmp_path, GLUE['mnli'])
-    with pytest.raises(ValueError, match="split='validation' must be 'train' or 'dev'"):
-        glue.read_tfds(mrpc, 'validation', data_dir=tmp_path)
+    for task, fault in (
+        ('mrpc', r'dev\.tsv not found.*holds: train\.tsv'),
+        ('mnli', r'no folder MNLI.*MNLI/train\.tsv, MNLI/dev_match'),
+    ):
+        with pytest.raises(FileNotFoundError, match=fault):
+            glue.read_glue(tmp_path, task)
 
 
 @pytest.mark.parametrize('name', GLUE)
@@ -90,8 +92,6 @@ def test_plain_tensorflow_datasets_reads_what_was_prepared(tmp_path, glue_dir):
     source = tfds.data_source('glue/mrpc', data_dir=tmp_path, download=False, split='validation')
     rows = [row['idx'] for row in source]
     assert rows != sorted(rows), 'no shuffling: sorting by idx would go untested'
-    assert sorted(rows) == list(range(20))
-    assert {row['label'] for row in source} == {0, 1}
     assert source[0]['sentence1'].decode() == examples[rows[0]].text_a
 
 

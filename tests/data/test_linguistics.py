@@ -92,13 +92,15 @@ def test_other_texts_and_other_rules_are_other_files(found, tmp_path, monkeypatc
     assert len(list(tmp_path.iterdir())) == 3
 
 
-def test_an_edited_cache_is_believed(found, tmp_path):
+def test_an_edited_cache_is_believed_and_told(found, tmp_path, caplog):
     examples = [example('The dog ran.')]
-    annotate(examples, cache=tmp_path)
+    assert annotate(examples, cache=tmp_path) == annotate(examples, cache=tmp_path)
+    assert 'was changed' not in caplog.text
     (path,) = tmp_path.iterdir()
     edited = [Annotation({'noun': (Span(0, 3),)}, {})]
     write_annotations(path, examples, edited)
     assert annotate(examples, cache=tmp_path) == edited
+    assert f'{path} was changed' in caplog.text
 
 
 @pytest.mark.parametrize(

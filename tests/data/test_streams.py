@@ -1,7 +1,6 @@
 """Corpora of any size: what is read, how faults are named, and that nothing is held."""
 
 import gzip
-import json
 import lzma
 import threading
 import weakref
@@ -12,12 +11,12 @@ from absl import logging
 from array_record.python.array_record_module import ArrayRecordWriter
 
 import bert_secrets_jax as bs
-from bert_secrets_jax.data import rows, streams, tables
+from bert_secrets_jax.data import streams, tables
 from bert_secrets_jax.data.tasks import Example
+from tests.fuzz.test_texts import table_text
 from tests.probes.conftest import LETTERS
 
 TEXTS = ['the cat ran .', 'a dog saw the cat', 'he ran']
-STATISTICS = ['[SEP]', 'entropy (nats)', 'previous token']
 
 
 def text_file(path, texts=TEXTS):
@@ -54,23 +53,20 @@ def test_each_line_is_a_text(tmp_path, suffix, packed):
     assert [example.where for example in texts] == [f'{path}, line {n}' for n in (1, 4, 5)]
 
 
-@pytest.mark.parametrize(('suffix', 'packed'), [('', bytes), ('.gz', gzip.compress)])
-def test_tables_are_read_as_by_read_table(tmp_path, suffix, packed):
-    columns = {'text_a': 'left', 'text_b': 'right'}
-    pairs = [('the "cat"', 'ran, twice'), ('a dog', 'saw\u2028it')]
-    for kind, lines in {
-        '.tsv': ['left\tright', *('\t'.join(pair) for pair in pairs)],
-        '.csv': ['right,left', *(f'"{b}","{a}"'.replace('"cat"', '""cat""') for a, b in pairs)],
-        '.jsonl': [json.dumps(dict(zip(('left', 'right'), pair, strict=True))) for pair in pairs],
-    }.items():
-        path = tmp_path / f'x{kind}{suffix}'
-        path.write_bytes(packed('\n'.join(lines).encode()))
-        found = list(bs.stream_texts(path, **columns))
-        assert [example.texts for example in found] == pairs
-        assert found == bs.read_table(path, **columns)
-    bare = tmp_path / f'bare.tsv{suffix}'
-    bare.write_bytes(packed(b'1\tthe cat\n'))
-    assert read(bare, text_a='text', columns=('id', 'text')) == ['the cat']
+@pytest.mark.parametrize('kind', ['tsv', 'csv', 'jsonl'])
+def test_tables_are_read_as_by_read_table(tmp_path, kind):
+    rows = [['1', 'the "cat"', 'ran, twice', '-'], ['2', 'a dog', 'saw\u2028it', '-']]
+    path = tmp_path / f'x.{kind}.gz'
+    path.write_bytes(gzip.compress(table_text(kind, rows).encode()))
+    columns = {'text_a': 'sentence', 'text_b': 'label'}
+    found = list(bs.stream_texts(path, **columns))
+    assert [list(example.texts) for example in found] == [row[1:3] for row in rows]
+    assert found == bs.read_table(path, **columns)
+
+
+def test_a_table_without_a_header(tmp_path):
+    path = text_file(tmp_path / 'bare.tsv', ['1\tthe cat'])
+    assert read(path, text_a='text', columns=('id', 'text')) == ['the cat']
 
 
 def test_records_are_texts_or_examples_of_tensorflow(tmp_path):
@@ -92,66 +88,54 @@ def test_records_are_texts_or_examples_of_tensorflow(tmp_path):
     path = record_file(tmp_path / 'y.array_record', records)
     found = list(bs.stream_texts(path, text_a='t', text_b='s'))
     assert [example.texts for example in found] == [(text.upper(), text) for text in TEXTS]
-    with pytest.raises(ValueError, match="record 1: no feature 'u', but label, s, t"):
-        bs.stream_texts(path, text_a='u')
-    with pytest.raises(ValueError, match="record 1: the feature 'label' is not one text"):
-        bs.stream_texts(path, text_a='label')
     plain = record_file(tmp_path / 'z.array_record', [b'the cat'])
-    with pytest.raises(ValueError, match='record 1: no tf.train.Example'):
-        bs.stream_texts(plain, text_a='t')
+    for file, column, fault in (
+        (path, 'u', "no feature 'u', but label, s, t"),
+        (path, 'label', "the feature 'label' is not one text"),
+        (plain, 't', 'no tf.train.Example'),
+    ):
+        with pytest.raises(ValueError, match=f'record 1: {fault}'):
+            bs.stream_texts(file, text_a=column)
 
 
-def test_faults_name_the_file_and_the_line(tmp_path):
-    def refused(name, content, message, **options):
-        path = tmp_path / name
-        path.write_bytes(content)
-        with pytest.raises(ValueError, match=message):
-            list(bs.stream_texts(path, **options))
-
-    refused('empty.txt', b'', 'empty.txt has nothing to read')
-    refused('blank.txt', b'\n \n', 'blank.txt has nothing to read')
-    refused('latin.txt', b'fine\ncaf\xe9\n', 'latin.txt: not UTF-8 at line 2, byte 8')
-    refused('x.txt.gz', b'plain', 'x.txt.gz is damaged, or no .gz file')
-    refused('x.txt.xz', lzma.compress(b'the cat\n' * 9)[:-9], 'is damaged, or no .xz file')
-    refused('x.txt.gz', gzip.compress(b'the cat\n' * 9)[:20] + b'\xff' * 20, 'damaged, or no .gz')
-    refused('x.txt.zst', b'', '.zst is not read. Unpack it, or compress it as .gz or .xz')
-    refused('x.csv', b's\nthe cat\n', 'x.csv is a table: name the column of its texts, text_a=')
-    refused('x.txt', b'the cat', "x.txt has no columns, and text_a='s' names one", text_a='s')
-    refused('x.csv', b's\nthe cat\n', 'name the first one', text_b='s')
-    refused('x.csv', b's\n"the cat\n', 'x.csv: line 2: .*Correct the quotes', text_a='s')
-    refused('x.jsonl', b'{"s": "a"}\n{}\n', "x.jsonl: line 2: no 's'. Correct it", text_a='s')
-    refused('x.array_record', b'nothing', 'x.array_record is damaged, or no .array_record')
-    with pytest.raises(FileNotFoundError, match=r'none.txt not found. .* holds: blank.txt, '):
-        bs.stream_texts(tmp_path / 'none.txt')
-    for kind in ('folder.txt', 'folder.array_record'):
-        (tmp_path / kind).mkdir()
-        with pytest.raises(ValueError, match='is a folder, and a file is needed'):
-            bs.stream_texts(tmp_path / kind)
-
-
-def test_a_line_or_a_field_without_end_is_refused_before_it_is_read(tmp_path, monkeypatch):
-    for module in (rows, tables):
-        monkeypatch.setattr(module, 'LONGEST', 100)
-    path = text_file(tmp_path / 'x.txt', ['the cat', 'a' * 200])
-    with pytest.raises(ValueError, match='x.txt: line 2 has more than 100 bytes'):
-        read(path)
-    path = text_file(tmp_path / 'x.csv', ['s', 'the cat', '"a', *['the dog'] * 50])
-    with pytest.raises(ValueError, match='x.csv: line 3: field larger than field limit'):
-        read(path, text_a='s')
+@pytest.mark.parametrize(
+    ('name', 'content', 'fault', 'columns'),
+    [
+        ('empty.txt', b'', 'empty.txt has nothing to read', {}),
+        ('blank.txt', b'\n \n', 'blank.txt has nothing to read', {}),
+        ('latin.txt', b'fine\ncaf\xe9\n', 'latin.txt: not UTF-8 at line 2, byte 8', {}),
+        ('x.txt.gz', b'plain', 'x.txt.gz is damaged, or no .gz file', {}),
+        ('x.txt.xz', lzma.compress(b'the cat\n' * 9)[:-9], 'is damaged, or no .xz file', {}),
+        ('x.txt.gz', gzip.compress(b'the cat\n' * 9)[:20] + b'\xff' * 20, 'or no .gz', {}),
+        ('x.txt.zst', b'', '.zst is not read. Unpack it, or compress it as .gz or .xz', {}),
+        ('x.csv', b's\nthe cat\n', 'x.csv is a table: name the column of its texts, text_a=', {}),
+        ('x.txt', b'the cat', "x.txt has no columns, and text_a='s' names one", {'text_a': 's'}),
+        ('x.csv', b's\nthe cat\n', 'name the first one', {'text_b': 's'}),
+        ('x.csv', b's\n"the cat\n', 'x.csv: line 2: .*Correct the quotes', {'text_a': 's'}),
+        ('x.jsonl', b'{"s": "a"}\n{}\n', "line 2: no 's'. Correct it", {'text_a': 's'}),
+        ('x.array_record', b'nothing', 'x.array_record is damaged, or no .array_record', {}),
+        ('x.array_record', None, 'is a folder, and a file is needed', {}),
+        ('x.csv', b's\n"' + b'the ' * 50, 'x.csv: line 2: field larger than', {'text_a': 's'}),
+    ],
+)
+def test_faults_name_the_file_and_the_line(tmp_path, monkeypatch, name, content, fault, columns):
+    monkeypatch.setattr(tables, 'LONGEST', 100)
+    path = tmp_path / name
+    path.mkdir() if content is None else path.write_bytes(content)
+    with pytest.raises(ValueError, match=fault):
+        read(path, **columns)
 
 
-def test_bad_rows_can_be_left_out_and_are_told(tmp_path, monkeypatch):
-    told = []
-    monkeypatch.setattr(logging, 'warning', lambda text, *values: told.append(text % values))
+def test_bad_rows_can_be_left_out_and_are_told(tmp_path, caplog):
     path = text_file(tmp_path / 'x.tsv', ['s\tt', 'a cat\t1', *['the'] * 6, 'a dog\t1'])
     texts = bs.stream_texts(path, text_a='s', bad_rows='skip')
     found = [(example.text_a, example.id) for example in texts]
     assert found == [('a cat', 'x/0'), ('a dog', 'x/7')]
-    (line,) = told
-    assert '6 of 8 rows are bad: line 3: 1 field' in line and 'and 1 more. Left out.' in line
+    assert '6 of 8 rows are bad: line 3: 1 field' in caplog.text
+    assert 'and 1 more. Left out.' in caplog.text
     path = record_file(tmp_path / 'x.array_record', [b'\xff', b'a cat', b' '])
     assert read(path, bad_rows='skip') == ['a cat']
-    assert '2 of 3 rows are bad: record 1: not UTF-8; record 3: ' in told[1]
+    assert '2 of 3 rows are bad: record 1: not UTF-8; record 3: ' in caplog.text
     path = text_file(tmp_path / 'y.tsv', ['s\tt', 'the'])
     with pytest.raises(ValueError, match='1 of 1 rows are bad.* No good row is left'):
         bs.stream_texts(path, text_a='s', bad_rows='skip')
@@ -189,6 +173,13 @@ def test_batches_have_the_rows_of_encode(tokenizer, monkeypatch, together, pairs
         assert batch.size == len(batch.example) or batch is last[batch.input_ids.shape]
         empty = batch.example < 0
         assert not batch.attention_mask[empty].any() and (batch.marks['word'][empty] == -1).all()
+
+
+def test_few_texts_of_a_length_go_with_longer_ones(tokenizer):
+    texts = ['the cat', *['the cat saw a big red dog and ran'] * 3]
+    for fewest, lengths in ((1, {8, 16}), (2, {16})):
+        batches = bs.stream_batches(tokenizer, texts, max_length=16, buckets=(8,), fewest=fewest)
+        assert {batch.input_ids.shape[1] for batch in batches} == lengths
 
 
 def test_each_iteration_begins_anew(tokenizer, tmp_path):
@@ -230,10 +221,12 @@ def test_wrong_arguments_and_faults_in_the_middle(tokenizer, tmp_path, untyped, 
     for wrong in ('the cat', tmp_path, Example('the cat'), 3):
         with pytest.raises(TypeError, match='bs.stream_texts'):
             bs.stream_batches(tokenizer, wrong)
-    with pytest.raises(TypeError, match='Text 1 is a int'):
-        list(bs.stream_batches(tokenizer, ['the cat', 3]))
-    with pytest.raises(ValueError, match='have one text and the others two'):
-        list(bs.stream_batches(tokenizer, ['the cat', ('the', 'cat')]))
+    for error, fault, texts in (
+        (TypeError, 'Text 1 is a int', ['the cat', 3]),
+        (ValueError, 'have one text and the others two', ['the cat', ('the', 'cat')]),
+    ):
+        with pytest.raises(error, match=fault):
+            list(bs.stream_batches(tokenizer, texts))
     with pytest.raises(TypeError, match='is no tokenizer'):
         bs.stream_batches('tokenizer', ['the cat'])
     monkeypatch.setattr(streams, '_TEXTS', 2)
@@ -262,21 +255,6 @@ def test_a_stream_that_is_left_ends_its_thread(tokenizer, monkeypatch):
     assert threading.active_count() == before
     # No more than waits for the device, and what was being made.
     assert 2 <= taken <= 2 * (streams._WAITING + 3)
-
-
-def test_results_are_those_of_a_list(pretrained, tmp_path):
-    texts = bs.stream_texts(text_file(tmp_path / 'x.txt', sentences(1_000)))
-    batches = bs.stream_batches(pretrained.tokenizer, texts, max_length=32)
-    streamed = bs.collect(pretrained, batches, STATISTICS, keep_values=True)
-    whole = bs.encode(pretrained.tokenizer, list(texts), max_length=32)
-    expected = bs.collect(pretrained, whole, STATISTICS, keep_values=True)
-    for name, table in expected.items():
-        assert streamed[name].count == table.count == 1_000
-        np.testing.assert_allclose(streamed[name].mean, table.mean, atol=1e-6)
-        np.testing.assert_allclose(streamed[name].variance, table.variance, atol=1e-6)
-        np.testing.assert_allclose(streamed[name].values, table.values, atol=1e-6)
-    changed = bs.compare(pretrained, pretrained, batches, ['[SEP]'])['change of [SEP]']
-    assert changed.count == 1_000 and not changed.mean.any()
 
 
 def test_nothing_of_a_corpus_is_kept(pretrained, tmp_path, monkeypatch):

@@ -80,33 +80,31 @@ def test_json_lines(tmp_path):
     assert found.tags == ('O', 'B-PET')
     path = write(tmp_path / 'e.jsonl', [{'tokens': ['A', 'B'], 'tags': ['B-X', 0]}])
     assert tagged.read_tagged(path, names=('O', 'B-X'))[0].tags == ('B-X', 'O')
-    with pytest.raises(ValueError, match="tag='B-X' must be 'O' or 'I-X' .Did you mean I-X"):
-        tagged.read_tagged(path, names=('O', 'I-X'))
-    write(path, [{'tokens': ['A'], 'tags': [2]}])
-    with pytest.raises(ValueError, match='the tag 2 is no number from 0 to 1'):
-        tagged.read_tagged(path, names=('a', 'b'))
+    for tag, fault in (
+        ('B-X', "tag='B-X' must be 'O' or 'I-X' .Did you mean I-X"),
+        (2, 'the tag 2 is no number from 0 to 1'),
+    ):
+        write(path, [{'tokens': ['A'], 'tags': [tag]}])
+        with pytest.raises(ValueError, match=fault):
+            tagged.read_tagged(path, names=('O', 'I-X'))
 
 
-def test_first_wordpieces(tokenizer):
-    """As transformers aligns words that it is given as words."""
+@pytest.mark.parametrize('max_length', [8, 32])
+def test_first_wordpieces(tokenizer, max_length):
+    """As transformers aligns words that it is given as words; what is cut off has none."""
     texts = [
         tagged.Tagged(('the', 'unbelievable', 'cat'), ('D', 'A', 'N')),
         tagged.Tagged(('dogs', '!', "don't"), ('N', 'P', 'V')),
+        tagged.Tagged(('cat',) * 20, ('N',) * 20),
     ]
-    encoded = tokenize(tokenizer, [text.example for text in texts])
+    how = {'truncation': True, 'max_length': max_length}
+    encoded = tokenize(tokenizer, [text.example for text in texts], max_length=max_length)
     found = tagged.first_pieces(encoded, texts)
     for row, text in enumerate(texts):
-        theirs = tokenizer(list(text.words), is_split_into_words=True).word_ids()
+        theirs = tokenizer(list(text.words), is_split_into_words=True, **how).word_ids()
         first = [
             -1 if word is None or word in theirs[:place] else word
             for place, word in enumerate(theirs)
         ]
         np.testing.assert_array_equal(found[row, : len(first)], first)
         assert (found[row, len(first) :] == -1).all()
-
-
-def test_first_wordpieces_of_a_text_that_was_cut(tokenizer):
-    text = tagged.Tagged(('cat',) * 20, ('N',) * 20)
-    encoded = tokenize(tokenizer, [text.example], max_length=8)
-    found = tagged.first_pieces(encoded, [text])
-    assert found.max() < 19 and (np.diff(found[0][found[0] >= 0]) == 1).all()

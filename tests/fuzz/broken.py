@@ -224,10 +224,8 @@ def canonical(value: Any) -> Any:
     if isinstance(value, np.generic):
         value = value.item()
     if dataclasses.is_dataclass(value):
-        return [
-            (field.name, canonical(getattr(value, field.name)))
-            for field in dataclasses.fields(value)
-        ]
+        fields = [field.name for field in dataclasses.fields(value) if field.compare]
+        return [(name, canonical(getattr(value, name))) for name in fields]
     if isinstance(value, Mapping):
         return sorted((repr(key), canonical(item)) for key, item in value.items())
     if isinstance(value, list | tuple):

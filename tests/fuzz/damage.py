@@ -1,12 +1,16 @@
 """Strategies of damage: to bytes, to values of JSON, to archives, and to what a file is."""
 
+import copy
+import dataclasses
+import functools
 import io
 import json
+import operator
 import os
 import warnings
 import zipfile
 import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import ml_dtypes
@@ -75,24 +79,25 @@ def changes(kind: Format, name: str, *how: Callable[[bytes], Strategy[bytes]]) -
     return st.one_of(any_file(kind, name), *[st.deferred(changed)] * (len(how) + 1))
 
 
-class Raw(str):
+@dataclasses.dataclass(frozen=True)
+class Raw:
     """A text that `dump` writes as it stands."""
 
-
-class Pairs(list):
-    """The items of a JSON object, in which keys may occur twice."""
+    text: str
 
 
 def dump(value: Any) -> str:
-    """Return JSON, in which `Pairs` may repeat keys and `Raw` may be anything."""
-    if isinstance(value, Raw):
-        return str(value)
-    if isinstance(value, dict | Pairs):
-        items = value.items() if isinstance(value, dict) else value
-        return '{' + ', '.join(f'{json.dumps(str(key))}: {dump(item)}' for key, item in items) + '}'
-    if isinstance(value, list | tuple):
-        return '[' + ', '.join(map(dump, value)) + ']'
-    return json.dumps(value)
+    """Return JSON, in which `Raw` may be anything."""
+    raw: list[str] = []
+
+    def place(each: Raw) -> str:
+        raw.append(each.text)
+        return f'raw text {len(raw)}'
+
+    text = json.dumps(value, default=place)
+    for number, each in enumerate(raw, 1):
+        text = text.replace(f'"raw text {number}"', each)
+    return text
 
 
 _ODD = (
@@ -130,31 +135,32 @@ def changed_value(draw, value: Any) -> str:
     if not path:
         return dump(new)
     names = st.sampled_from(('extra', '', 'format', '__class__', '\ud800', 'x' * 5000))
-    key, more = path[-1], draw(names)
-    edits = [[(key, new)]] * 6 + [[], [(key, old), (more, new)], [(key, old), (key, new)]]
-    return dump(_edited(value, path, draw(st.sampled_from([*edits, [(key, new), (key, old)]]))))
+    *above, key = path
+    top = copy.deepcopy(value)
+    parent = functools.reduce(operator.getitem, above, top)
+
+    def both(one: Any, name: Any, other: Any) -> Raw:
+        another = f'{json.dumps(name)}: ' * isinstance(parent, dict) + dump(other)
+        return Raw(f'{dump(one)}, {another}')
+
+    edits = [new] * 6 + [both(old, draw(names), new), both(old, key, new), both(new, key, old)]
+    edit = draw(st.sampled_from([*edits, _MISSING]))
+    if edit is _MISSING:
+        del parent[key]
+    else:
+        parent[key] = edit
+    return dump(top)
 
 
-def _items(value: Any) -> list[tuple]:
-    if isinstance(value, dict):
-        return list(value.items())
-    return list(enumerate(value)) if isinstance(value, list) else []
+_MISSING = object()
 
 
 def _places(value: Any, path: tuple = ()) -> Iterator[tuple[tuple, Any]]:
     """Yield the paths of all values within a value, and these."""
     yield path, value
-    for key, item in _items(value):
-        yield from _places(item, (*path, key))
-
-
-def _edited(value: Any, path: Sequence, items: list[tuple]) -> Any:
-    """Return a value in which other items stand where the path leads."""
-    key, *rest = path
-    pairs = _items(value)
-    place = [each for each, _ in pairs].index(key)
-    pairs[place : place + 1] = [(key, _edited(value[key], rest, items))] if rest else items
-    return Pairs(pairs) if isinstance(value, dict) else [item for _, item in pairs]
+    if isinstance(value, dict | list):
+        for key, item in value.items() if isinstance(value, dict) else enumerate(value):
+            yield from _places(item, (*path, key))
 
 
 def changed_json(data: bytes) -> Strategy[bytes]:

@@ -3,7 +3,6 @@
 import gzip
 import json
 import lzma
-import pathlib
 import random
 from collections.abc import Callable
 from typing import Any
@@ -19,6 +18,7 @@ from tests.fuzz import broken
 from tests.fuzz.broken import FOLDER, folder_of, within_limits
 
 MANY = 100_000
+SPARSE = 'sparse'  # one of `KINDS`
 _WORD = 'x' * 20 * MANY
 _ROOT, _OTHER = (f'{{}}\t{{}}\t_\tNOUN\t_\t_\t{at}\t_\t_' for at in ('0\troot', '1\tdep'))
 _KEYS = ', '.join(f'"k{number}": 1' for number in range(2 * MANY))
@@ -57,6 +57,7 @@ _NOISE = gzip.compress(random.Random(0).randbytes(10**6).hex('\n', 1000).encode(
 _RARE = 'text,label\n' + ''.join(f'cat,q{number}\n' for number in range(2000))
 _LINKS, _BAD = {'relations': {'r': [_SPANS] * (MANY // 5)}}, 'unknown label'
 _OFTEN = ['a key twice', 'sentences', 'labels', 'rows', 'letters of prose', 'contractions', 'heads']
+_OFTEN += [f'bytes of a.{kind}' for kind in ('csv', 'jsonl', 'conllu', 'txt', 'json')]
 # The name of a file, its content, how it is read, and a part of the error; '' if it is read.
 CASES = {
     'a key twice': ('a.jsonl', f'{{{_KEYS}, "k7": 2}}', _table('a.jsonl'), "'k7' occurs twice"),
@@ -119,6 +120,17 @@ CASES = {
         'count=.* must be a whole number',
     ),
     'seeds': ('a.txt', '', lambda: listed_seeds(10**12), 'at most 1,000'),
+    # Files of 100 gigabytes of nothing.
+    **{
+        f'bytes of {name}': (name, SPARSE, read, rf'{name}.* bytes')
+        for name, read in {
+            'a.csv': _table('a.csv'),
+            'a.jsonl': _table('a.jsonl'),
+            'a.conllu': lambda: bs.read_treebank(FOLDER / 'a.conllu'),
+            'a.txt': lambda tokenizer: bs.read_segments(FOLDER / 'a.txt', tokenizer),
+            'a.json': lambda: bs.read_questions(FOLDER / 'a.json'),
+        }.items()
+    },
 }  # fmt: skip
 
 
@@ -128,7 +140,8 @@ def test_much_of_one_thing(request, monkeypatch, name):
     given = [request.getfixturevalue(each) for each in read.__code__.co_varnames[:1]]
     given = given if read.__code__.co_argcount else []
     monkeypatch.setattr(broken, 'SECONDS', 8)
-    content = content if isinstance(content, bytes) else content.encode()
+    if isinstance(content, str) and content != SPARSE:
+        content = content.encode()
     with folder_of({file: content}), within_limits():
         if not fault:
             assert read(*given) is not None
@@ -136,17 +149,3 @@ def test_much_of_one_thing(request, monkeypatch, name):
         with pytest.raises(ValueError, match=fault) as caught:
             read(*given)
     assert len(summary(caught.value)) < 2000
-
-
-@pytest.mark.parametrize('suffix', ['csv', 'tsv', 'jsonl', 'conllu', 'txt', 'json'])
-def test_a_file_of_100_gigabytes_of_nothing(tokenizer, suffix):
-    file = FOLDER / f'a.{suffix}'
-    read: dict[str, Callable[[], Any]] = {
-        'conllu': lambda: bs.read_treebank(file),
-        'txt': lambda: bs.read_segments(file, tokenizer),
-        'json': lambda: bs.read_questions(file),
-    }
-    with folder_of({file.name: 'sparse'}), within_limits():
-        assert pathlib.Path(file).stat().st_size > 10**10
-        with pytest.raises(ValueError, match=rf'a\.{suffix}.* bytes'):
-            read.get(suffix, lambda: bs.read_table(file, text_a='text'))()

@@ -4,17 +4,16 @@ import csv
 import functools
 import io
 import json
-import math
 import pathlib
 import re
 from typing import Any
 
-import pytest
+import pandas as pd
 from hypothesis import example
 from hypothesis import strategies as st
 
 import bert_secrets_jax as bs
-from tests.fuzz.broken import Format, filled, integer, plain_json, require, visible
+from tests.fuzz.broken import Format, filled, integer, number, plain_json, require, visible
 from tests.fuzz.damage import broken, changed_line, changes, encoded, respelled
 
 _COLUMNS = ('id', 'sentence', 'label', 'note')
@@ -69,77 +68,29 @@ def other_tables(draw, suffix: str) -> bytes:
     return encoded(table_text(suffix, rows))
 
 
-def _facts_of(each) -> tuple:
-    return each.text_a, each.text_b, each.label, each.id
-
-
-def _read_table(folder: pathlib.Path, suffix: str) -> list[tuple]:
-    file = folder / f'texts.{suffix}'
-    return [_facts_of(each) for each in bs.read_table(file, text_a='sentence', label='label')]
-
-
-def split_csv(text: str) -> list[list[str]]:
-    """Split a CSV as RFC 4180 says, without the module `csv`; blank lines are no rows.
-
-    Raises:
-      ValueError: Quotes do not match, or a line ends in a carriage return alone.
-    """
-    rows: list[list[str]] = []
-    fields: list[str] = []
-    place, ended = 0, True
-    while place < len(text):
-        if text[place] == '"':
-            found = re.compile('"((?:[^"]|"")*+)"').match(text, place)
-            require(found, 'a quote that is not closed')
-            field = found[1].replace('""', '"')
-        else:
-            found = re.compile('[^,\r\n]*').match(text, place)
-            field = found[0]
-        quoted, place = text[place] == '"', found.end()
-        fields.append(field)
-        ending = re.compile(',|\r?\n|$').match(text, place)
-        require(ending, 'letters behind a quote, or a carriage return alone')
-        place, ended = ending.end(), ending[0] != ','
-        if ended:
-            # A line without anything is no row.
-            if quoted or fields != ['']:
-                rows.append(fields)
-            fields = []
-    if not ended:
-        rows.append([*fields, ''])
-    return rows
-
-
-def _plain_table(folder: pathlib.Path, suffix: str) -> list[tuple]:
+def _plain_table(folder: pathlib.Path, suffix: str) -> list[bs.Example]:
     text = (folder / f'texts.{suffix}').read_bytes().decode('utf-8').removeprefix('\ufeff')
     if suffix == 'jsonl':
-        records = [plain_json(line) for line in text.split('\n') if line.strip()]
-        require(all(isinstance(record, dict) for record in records))
+        records = _records(text)
         pairs = [(_spelled(each['sentence']), _spelled(each['label'])) for each in records]
     else:
-        rows = (
-            split_csv(text)
-            if suffix == 'csv'
-            else [
-                line.removesuffix('\r').split('\t') for line in text.split('\n') if line.strip('\r')
-            ]
-        )
-        header, *rows = rows
+        if suffix == 'csv':
+            found = pd.read_csv(io.StringIO(text), header=None, dtype=str, keep_default_na=False)
+            header, *rows = found.to_numpy().tolist()
+        else:
+            lines = [line for line in text.split('\n') if line.strip('\r')]
+            header, *rows = (line.removesuffix('\r').split('\t') for line in lines)
         require(header.count('sentence') == header.count('label') == 1, header)
         require(all(len(row) == len(header) for row in rows), 'fields')
-        places = header.index('sentence'), header.index('label')
-        pairs = [tuple(row[place] for place in places) for row in rows]
-    require(pairs)
+        pairs = [(row[header.index('sentence')], row[header.index('label')]) for row in rows]
     labels = [label.strip() for _, label in pairs]
-    if all(re.fullmatch('[+-]?[0-9]+', label) for label in labels):
-        values: list[Any] = list(map(int, labels))
-    else:
-        values = list(map(float, labels))
-        require(all('_' not in label and label.isascii() for label in labels))
-        require(all(map(math.isfinite, values)))
+    require(labels and all('_' not in label and label.isascii() for label in labels))
+    whole = all(re.fullmatch('[+-]?[0-9]+', label) for label in labels)
     return [
-        (filled(text), None, label, f'texts/{row}')
-        for row, ((text, _), label) in enumerate(zip(pairs, values, strict=True))
+        bs.Example(
+            filled(text), None, int(label) if whole else number(float(label)), f'texts/{row}'
+        )
+        for row, ((text, _), label) in enumerate(zip(pairs, labels, strict=True))
     ]
 
 
@@ -155,11 +106,10 @@ def _table(suffix: str) -> Format:
     def make(folder):
         (folder / f'texts.{suffix}').write_text(table_text(suffix, _ROWS), encoding='utf-8')
 
-    return Format(
-        make,
-        functools.partial(_read_table, suffix=suffix),
-        functools.partial(_plain_table, suffix=suffix),
-    )
+    def read(folder):
+        return bs.read_table(folder / f'texts.{suffix}', text_a='sentence', label='label')
+
+    return Format(make, read, functools.partial(_plain_table, suffix=suffix))
 
 
 CSV, TSV, JSONL = map(_table, ('csv', 'tsv', 'jsonl'))
@@ -214,79 +164,53 @@ _ANNOTATED = (
 )
 
 
-def _facts(examples, annotations) -> list:
-    def spans(end):
-        return [(span.start, span.end, span.text) for span in end]
-
-    return [
-        (
-            _facts_of(example),
-            {name: spans(end) for name, end in annotation.features.items()},
-            {
-                name: [(spans(link.source), spans(link.target)) for link in links]
-                for name, links in annotation.relations.items()
-            },
-        )
-        for example, annotation in zip(examples, annotations, strict=True)
-    ]
-
-
-def _lines(file: pathlib.Path) -> list[dict]:
-    text = file.read_bytes().decode('utf-8-sig')
+def _records(text: str) -> list[dict]:
     records = [plain_json(line) for line in text.split('\n') if line.strip()]
     require(records and all(isinstance(record, dict) for record in records))
     return records
 
 
-def _span(value: Any, texts: list[str | None]) -> tuple[int, int, int]:
+def _lines(folder: pathlib.Path) -> list[dict]:
+    return _records((folder / FILE).read_bytes().decode('utf-8-sig'))
+
+
+def _span(value: Any, texts: list[str | None]) -> bs.Span:
     require(isinstance(value, list) and len(value) in (2, 3), value)
     start, end, which = (*value, 0)[:3]
     text = texts[integer(which, 0, 1)]
     require(text is not None)
     integer(start, 0, integer(end, 1, len(text)) - 1)
-    return start, end, which
+    return bs.Span(start, end, which)
 
 
-def _spans(values: Any, texts: list[str | None]) -> list:
+def _spans(values: Any, texts: list[str | None]) -> tuple[bs.Span, ...]:
     require(isinstance(values, list), values)
-    return [_span(value, texts) for value in values]
+    return tuple(_span(value, texts) for value in values)
 
 
-def _plain_annotations(folder: pathlib.Path) -> list:
-    read = []
-    for row, record in enumerate(_lines(folder / FILE)):
+def _plain_annotations(folder: pathlib.Path) -> tuple[list, list]:
+    examples, read = [], []
+    for row, record in enumerate(_lines(folder)):
         require(set(record) <= {'text_a', 'text_b', 'features', 'relations', 'note'}, record)
         texts = [filled(record['text_a']), record.get('text_b')]
         require(texts[1] is None or filled(texts[1]))
         features, relations = record.get('features', {}), record.get('relations', {})
         require(isinstance(features, dict) and isinstance(relations, dict))
-        require(not features.keys() & relations.keys())
         for name in [*features, *relations]:
             taken = ('token', 'cls', 'sep', 'word', 'period_comma', 'notebook', 'random')
             require(visible(name) not in taken, name)
         linked = {}
         for name, links in relations.items():
             require(isinstance(links, list), links)
-            linked[name] = []
-            for link in links:
-                require(isinstance(link, dict) and set(link) == {'source', 'target'}, link)
-                ends = _spans(link['source'], texts), _spans(link['target'], texts)
-                require(all(ends))
-                linked[name].append(ends)
-        marked = {name: _spans(values, texts) for name, values in features.items()}
-        read.append(((*texts, None, f'lines/{row}'), marked, linked))
-    names = [{name for each in read for name in each[part]} for part in (1, 2)]
-    require(not names[0] & names[1])
-    return [
-        (
-            example,
-            *(
-                {name: part.get(name, []) for name in all_}
-                for part, all_ in zip(parts, names, strict=True)
-            ),
-        )
-        for example, *parts in read
-    ]
+            require(all(isinstance(link, dict) and len(link) == 2 for link in links), links)
+            ends = [[_spans(link[end], texts) for end in ('source', 'target')] for link in links]
+            require(all(map(all, ends)))
+            linked[name] = [bs.Link(*each) for each in ends]
+        read.append(({name: _spans(each, texts) for name, each in features.items()}, linked))
+        examples.append(bs.Example(*texts, id=f'lines/{row}'))
+    names = [{name: () for each in read for name in each[part]} for part in (0, 1)]
+    require(not names[0].keys() & names[1].keys())
+    return examples, [bs.Annotation(names[0] | one, names[1] | other) for one, other in read]
 
 
 def _make(folder: pathlib.Path, records) -> None:
@@ -297,7 +221,7 @@ def _make(folder: pathlib.Path, records) -> None:
 FILE = 'lines.jsonl'
 ANNOTATIONS = Format(
     functools.partial(_make, records=_ANNOTATED),
-    lambda folder: _facts(*bs.read_annotations(folder / FILE)),
+    lambda folder: bs.read_annotations(folder / FILE),
     _plain_annotations,
 )
 
@@ -325,20 +249,19 @@ _PAIRS = tuple(
 )
 
 
-def _plain_pairs(folder: pathlib.Path) -> list[tuple]:
-    read = []
-    for row, record in enumerate(_lines(folder / FILE)):
-        texts = [filled(_spelled(record[name])) for name in ('good', 'bad', 'phenomenon')]
-        require(texts[0] != texts[1])
-        read.append((*texts, f'lines/{row}'))
-    return read
+def _columns(folder: pathlib.Path, *names: str) -> list[list[str]]:
+    return [[filled(_spelled(each[name])) for name in names] for each in _lines(folder)]
+
+
+def _plain_pairs(folder: pathlib.Path) -> list[bs.MinimalPair]:
+    rows = _columns(folder, 'good', 'bad', 'phenomenon')
+    require(all(good != bad for good, bad, _ in rows))
+    return [bs.MinimalPair(*row, id=f'lines/{at}') for at, row in enumerate(rows)]
 
 
 PAIRS = Format(
     functools.partial(_make, records=_PAIRS),
-    lambda folder: [
-        (each.good, each.bad, each.phenomenon, each.id) for each in bs.read_pairs(folder / FILE)
-    ],
+    lambda folder: bs.read_pairs(folder / FILE),
     _plain_pairs,
 )
 
@@ -348,21 +271,11 @@ def test_pairs(changed):
     PAIRS.check(changed)
 
 
-def _plain_search(folder: pathlib.Path) -> list:
-    names = ('_id', 'text', 'answers')
-    rows = [tuple(_spelled(each[name]) for name in names) for each in _lines(folder / FILE)]
-    require(all(filled(text) for row in rows for text in row))
-    require(len({row[0] for row in rows}) == len(rows))
-    require({row[2] for row in rows} <= {row[0] for row in rows})
-    return rows
-
-
-def _read_search(folder: pathlib.Path) -> list:
-    queries, documents, judged = bs.read_search(
-        *[folder / FILE] * 3, columns=('_id', 'text', 'answers', '_id')
-    )
-    assert queries == documents and [name for _, name in judged] == [*documents]
-    return [(name, documents[name], query) for query, name in judged]
+def _plain_search(folder: pathlib.Path) -> tuple:
+    rows = _columns(folder, '_id', 'text', 'answers')
+    texts = {name: text for name, text, _ in rows}
+    require(len(texts) == len(rows) and {row[2] for row in rows} <= texts.keys())
+    return texts, texts, [(query, document) for document, _, query in rows]
 
 
 SEARCH = Format(
@@ -373,12 +286,13 @@ SEARCH = Format(
             for at, text in enumerate(_SENTENCES)
         ],
     ),
-    _read_search,
+    lambda folder: bs.read_search(*[folder / FILE] * 3, columns=('_id', 'text', 'answers', '_id')),
     _plain_search,
 )
 
 
 @broken(changes(SEARCH, FILE, other_lines, changed_line), share=2)
+@example({FILE: b'{"_id": "d0", "text": "a cat", "answers": "d0"}\n' * 2})
 def test_search(changed):
     SEARCH.check(changed)
 
@@ -425,11 +339,10 @@ def _plain_trees(folder: pathlib.Path) -> list:
         require([row[0] for row in words] == [f'{at}' for at in range(1, len(words) + 1)])
         require(all(row[6].isdecimal() for row in words))
         heads = [integer(int(row[6]), 0, len(words)) for row in words]
-        for at in range(1, len(words) + 1):
-            seen = [at]
-            while seen[-1]:
-                require(len(seen) <= len(words), 'a circle')
-                seen.append(heads[seen[-1] - 1])
+        reached = {0}
+        for _ in heads:
+            reached |= {at for at, head in enumerate(heads, 1) if head in reached}
+        require(len(reached) == len(heads) + 1, 'a circle')
         written, end = '', 0
         for row in rows:
             inside = row[0].isdecimal() and int(row[0]) <= end
@@ -469,11 +382,3 @@ TREES = Format(
 )
 def test_trees(changed):
     TREES.check(changed)
-
-
-def test_split_csv():
-    text = 'a,b\r\n"x ""y"", z","two\nlines"\n\n,""\nlast,'
-    assert split_csv(text) == [['a', 'b'], ['x "y", z', 'two\nlines'], ['', ''], ['last', '']]
-    for wrong in ('a,"b', 'a,"b"c', 'a\rb'):
-        with pytest.raises(ValueError):
-            split_csv(wrong)
