@@ -20,6 +20,9 @@ from jaxtyping import Array, Bool, Float, Int
 from bert_secrets_jax.model import attention, parts
 from bert_secrets_jax.model.config import BertConfig, LayerKind
 from bert_secrets_jax.model.intervention import Intervention
+from bert_secrets_jax.model.positions import absolute, bias, disentangled, rotary
+from bert_secrets_jax.model.positions.disentangled import with_distances
+from bert_secrets_jax.model.positions.rotary import turned
 
 PROJECTIONS = ('query', 'key', 'value')
 # All layers that have an output for each head: DeBERTa may have some of their own for distances.
@@ -44,14 +47,6 @@ class LayerScope(attention.Scope):
     is_convolved: Any = None
 
 
-def _positions(config: BertConfig, input_ids):
-    """Return the positions [B, T], or [1, T] if they are the same in every example."""
-    if not config.family.positions_after_padding:
-        return jnp.arange(input_ids.shape[-1])[None, :]
-    written = (input_ids != config.pad_token_id).astype(jnp.int32)
-    return config.pad_token_id + written * jnp.cumsum(written, axis=-1)
-
-
 class Embeddings(nn.Module):
     """The sum of word, position and segment embeddings, and what all layers are told besides.
 
@@ -71,86 +66,52 @@ class Embeddings(nn.Module):
         *,
         deterministic: bool,
     ):
-        config = self.config
-        length = input_ids.shape[-1]
-        if length > config.max_length:
-            raise ValueError(
-                f'Sequences of {length} tokens, but the model has {config.max_length} positions: '
-                'encode with a smaller max_length.'
-            )
-        width = config.embedding_size or config.hidden_size
-
-        def embed(count: int, name: str, ids, features: int = width):
-            initial = nn.initializers.normal(config.initializer_range)
-            table = nn.Embed(count, features, embedding_init=initial, name=name)
-            # Weights may be stored in 16 bits.
-            return table(ids).astype(jnp.float32)
-
-        if inputs_embeds is None:
+        config, family = self.config, self.config.family
+        _check_length(config, input_ids.shape[-1])
+        embed = functools.partial(parts.embedded, config)
+        total = inputs_embeds
+        if total is None:
             total = embed(config.vocab_size, 'word', input_ids)
-        else:
-            total = inputs_embeds
         if config.token_dropout:
             total = _without_masked(config, total, input_ids, attention_mask)
         if config.type_vocab_size:
             total += embed(config.type_vocab_size, 'token_type', token_type_ids)
         if config.use_task_id:
-            assert config.task_type_vocab_size is not None
             total += embed(config.task_type_vocab_size, 'task_type', jnp.zeros_like(input_ids))
         if config.has_positions:
-            positions = _positions(config, input_ids)
-            total += embed(config.max_position_embeddings, 'position', positions)
-        projects = width != config.hidden_size or config.family.projects_always
-        if projects and config.family.projects_first:
-            total = parts.dense(config, config.hidden_size, 'project', bias=False)(total)
+            total += absolute.added(config, input_ids)
+        project = parts.unchanged
+        if (
+            family.projects_always
+            or (config.embedding_size or config.hidden_size) != config.hidden_size
+        ):
+            project = parts.dense(
+                config, config.hidden_size, 'project', bias=not family.projects_first
+            )
+        if family.projects_first:
+            total = project(total)
         hidden = parts.layer_norm(config, 'norm')(total) if config.emb_layer_norm_before else total
-        if config.family.zero_padding:
+        if family.zero_padding:
             hidden = hidden * attention_mask[..., None]
-        dropout = parts.Dropout(config.hidden_dropout_prob)
-        if config.family.embedding_dropout:
-            hidden = dropout(hidden, example_ids, deterministic=deterministic)
-        if projects and not config.family.projects_first:
-            hidden = parts.dense(config, config.hidden_size, 'project')(hidden)
-        bias = None
-        if config.family.relative_buckets:
-            buckets = attention.distance_buckets(length, config.family.relative_buckets)
-            biases = embed(
-                config.family.relative_buckets,
-                'relative_position',
-                jnp.asarray(buckets),
-                config.num_attention_heads,
-            )
-            bias = jnp.moveaxis(biases, -1, 0)[None]
-        elif config.position_embedding_type == 'alibi':
-            bias = jnp.asarray(attention.fall_with_distance(length, config.num_attention_heads))
-        hidden = hidden.astype(config.array_dtype)
-        scope = LayerScope(
-            visible=None,
-            bias=bias,
-            interleaved=config.family.sinusoidal,
-            summands=1 + len(config.pos_att_type),
+        dropout = functools.partial(
+            parts.Dropout(config.hidden_dropout_prob),
+            example_ids=example_ids,
+            deterministic=deterministic,
         )
-        if config.relative_attention:
-            rows = 2 * config.distances[0]
-            distances = embed(rows, 'distance', jnp.arange(rows), config.hidden_size)
-            if config.norm_rel_ebd == 'layer_norm':
-                distances = parts.layer_norm(config, 'distance_norm')(distances)
-            scope = dataclasses.replace(scope, distances=distances.astype(config.array_dtype))
-        if config.conv_kernel_size:
-            convolution = nn.Conv(
-                config.hidden_size,
-                (config.conv_kernel_size,),
-                feature_group_count=config.conv_groups,
-                dtype=jnp.dtype(config.array_dtype),
-                kernel_init=nn.initializers.normal(config.initializer_range),
-                precision=parts.matmul_precision(config),  # pyright: ignore[reportArgumentType]
-                name='conv',
-            )
-            convolved = dropout(convolution(hidden), example_ids, deterministic=deterministic)
-            scope = dataclasses.replace(
-                scope, convolved=parts.ACTIVATIONS[config.conv_act](convolved)
-            )
-        return hidden, _scopes(config, attention_mask, scope)
+        if family.embedding_dropout:
+            hidden = dropout(hidden)
+        if not family.projects_first:
+            hidden = project(hidden)
+        hidden = hidden.astype(config.array_dtype)
+        return hidden, _scopes(config, attention_mask, _convolution(config, hidden, dropout))
+
+
+def _check_length(config: BertConfig, length: int) -> None:
+    if length > config.max_length:
+        raise ValueError(
+            f'Sequences of {length} tokens, but the model has {config.max_length} positions: '
+            'encode with a smaller max_length.'
+        )
 
 
 def _without_masked(config: BertConfig, embedded, input_ids, attention_mask):
@@ -163,49 +124,45 @@ def _without_masked(config: BertConfig, embedded, input_ids, attention_mask):
     return jnp.where(masked[..., None], 0, embedded) * scale[:, None, None]
 
 
-def _scopes(config: BertConfig, attention_mask, scope: LayerScope) -> LayerScope:
-    """Return the scopes of the kinds of layers, stacked, from what all of them have."""
-    length = attention_mask.shape[-1]
-    scopes = []
-    for kind in distinct_kinds(config):
-        turns = None
-        if kind.rope_theta is not None:
-            turns = turns_of(config, kind.rope_theta, length)
-        visible = attention.visible_keys(attention_mask, kind.reach)
-        normed = jnp.array(kind.normed) if config.family.first_layer_unnormed else None
-        is_convolved = jnp.array(kind.convolved) if config.conv_kernel_size else None
-        changes = {'turns': turns, 'normed': normed, 'is_convolved': is_convolved}
-        scopes.append(dataclasses.replace(scope, visible=visible, **changes))
-    if len({scope.visible.shape for scope in scopes}) > 1:
-        size = (len(attention_mask), 1, length, length)
-        scopes = [scope.replace(visible=jnp.broadcast_to(scope.visible, size)) for scope in scopes]
+def _convolution(config: BertConfig, hidden, dropout: Callable[[Any], Any]):
+    """Return what DeBERTa adds to its first layer: a convolution over embeddings; None without."""
+    if not config.conv_kernel_size:
+        return None
+    convolution = nn.Conv(
+        config.hidden_size,
+        (config.conv_kernel_size,),
+        feature_group_count=config.conv_groups,
+        dtype=jnp.dtype(config.array_dtype),
+        kernel_init=nn.initializers.normal(config.initializer_range),
+        precision=parts.matmul_precision(config),  # pyright: ignore[reportArgumentType]
+        name='conv',
+    )
+    return parts.ACTIVATIONS[config.conv_act](dropout(convolution(hidden)))
+
+
+def _scopes(config: BertConfig, attention_mask, convolved) -> LayerScope:
+    """Return the scopes of the kinds of layers, stacked; all but four entries are the same."""
+    length, kinds = attention_mask.shape[-1], distinct_kinds(config)
+    common = LayerScope(
+        visible=None,
+        bias=bias.of_scores(config, length),
+        interleaved=config.family.sinusoidal,
+        summands=1 + len(config.pos_att_type),
+        distances=disentangled.embedded_distances(config),
+        convolved=convolved,
+    )
+    visible = [attention.visible_keys(attention_mask, kind.reach) for kind in kinds]
+    size = np.broadcast_shapes(*(each.shape for each in visible))
+    scopes = [
+        common.replace(
+            visible=jnp.broadcast_to(seen, size),
+            turns=rotary.turns_of(config, kind.rope_theta, length),
+            normed=jnp.array(kind.normed) if config.family.first_layer_unnormed else None,
+            is_convolved=jnp.array(kind.convolved) if config.conv_kernel_size else None,
+        )
+        for kind, seen in zip(kinds, visible, strict=True)
+    ]
     return jax.tree.map(lambda *each: jnp.stack(each), *scopes)
-
-
-def frequencies_of(config: BertConfig, rope_theta: float) -> np.ndarray:
-    """Return the frequencies [H/2] of rotary positions of a base."""
-    if config.rope_frequencies is not None:
-        return np.array(config.rope_frequencies, np.float32)
-    return attention.rotation_frequencies(config.head_size, rope_theta)
-
-
-def turns_of(config: BertConfig, rope_theta: float, length: int) -> Float[Array, '2 T half']:
-    """Return the cosines and sines of the angles of rotary positions of a base."""
-    if config.family.sinusoidal:
-        table = attention.sinusoids(length, config.head_size)
-        return jnp.asarray(table).astype(config.rotary_rounding).astype(jnp.float32)
-    frequencies = jnp.asarray(frequencies_of(config, rope_theta))
-    angles = jnp.arange(length, dtype=jnp.float32)[:, None] * frequencies[None, :]
-    return jnp.stack([jnp.cos(angles), jnp.sin(angles)])
-
-
-def turned(config: BertConfig, value: Float[Array, 'B S N H']) -> Float[Array, 'B S N H']:
-    """Return values rotated by their positions, where a model does that (`rotary_value`)."""
-    if not config.rotary_value:
-        return value
-    assert config.rope_theta is not None
-    turns = turns_of(config, config.rope_theta, value.shape[1])
-    return attention.rotate(value, turns, interleaved=config.family.sinusoidal)
 
 
 def distinct_kinds(config: BertConfig) -> list[LayerKind]:
@@ -215,8 +172,7 @@ def distinct_kinds(config: BertConfig) -> list[LayerKind]:
 
 def kinds_of_layers(config: BertConfig) -> list[int]:
     """Return the place of each layer's kind among `distinct_kinds`."""
-    distinct = distinct_kinds(config)
-    return [distinct.index(kind) for kind in config.layer_kinds]
+    return list(map(distinct_kinds(config).index, config.layer_kinds))
 
 
 def scope_of(scopes: LayerScope, kind: int | Int[Array, '']) -> LayerScope:
@@ -265,23 +221,6 @@ class SelfAttention(nn.Module):
         contexts = attention.attend(used.astype(value.dtype), value, precision=precision)
         contexts = intervention.on_contexts(contexts)
         return project_back(config, 'output')(contexts), learned, contexts
-
-
-def with_distances(
-    config: BertConfig, scope: LayerScope, make: Callable[[str, Any], Any]
-) -> LayerScope:
-    """Return a scope with the keys and queries of distances; `make` projects by a named layer."""
-    if scope.distances is None:
-        return scope
-    rows = attention.distance_rows(scope.visible.shape[-1], *config.distances)
-    seen = scope.distances[rows.min() : rows.max() + 1]
-    own = '' if config.share_att_key else 'distance_'
-    return dataclasses.replace(
-        scope,
-        keys=make(f'{own}key', seen) if 'c2p' in config.pos_att_type else None,
-        queries=make(f'{own}query', seen) if 'p2c' in config.pos_att_type else None,
-        rows=jnp.asarray(rows - rows.min()),
-    )
 
 
 def project(

@@ -25,7 +25,6 @@ from absl import logging
 from bert_secrets_jax.brief import tree
 from bert_secrets_jax.files import open_regular, parse_json, read_text, sha256, write_atomically
 from bert_secrets_jax.model import hub, torch_bin
-from bert_secrets_jax.model.attention import rotation_frequencies, sinusoids
 from bert_secrets_jax.model.bert import (
     Bert,
     all_heads,
@@ -49,9 +48,9 @@ from bert_secrets_jax.model.config import (
 )
 from bert_secrets_jax.model.config_json import read_config, write_config
 from bert_secrets_jax.model.embedding import Pooling, read_pooling, write_pooling
-from bert_secrets_jax.model.encoder import frequencies_of
 from bert_secrets_jax.model.families import FAMILIES, Family
 from bert_secrets_jax.model.layouts import LAYOUTS, Layout
+from bert_secrets_jax.model.positions.rotary import frequencies_of, rotation_frequencies, sinusoids
 from bert_secrets_jax.model.tokenizer import load_tokenizer, own_tokenizer
 
 _CLASSIFIERS = ('classifier.', 'pre_classifier.', 'head.')

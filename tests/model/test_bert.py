@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from bert_secrets_jax.model import attention
+from bert_secrets_jax.model import attention, parts
 from bert_secrets_jax.model.bert import Bert, init_params
 from bert_secrets_jax.model.config import BertConfig
 from bert_secrets_jax.model.encoder import Layer, LayerScope
@@ -281,8 +281,8 @@ def test_dropout_does_not_depend_on_batching_or_padding(bert, params, inputs):
 def test_dropout_drops_the_given_share():
     keys = jax.random.split(jax.random.key(0), 4)
     for mask in (
-        attention.dropout_mask(keys, 0.1, (100, 50)),
-        attention.attention_dropout_mask(keys, 0.1, (5, 30, 40)),
+        parts.dropout_mask(keys, 0.1, (100, 50)),
+        parts.attention_dropout_mask(keys, 0.1, (5, 30, 40)),
     ):
         rows = np.asarray(mask).reshape(4, -1)
         np.testing.assert_allclose(rows.mean(axis=1), 0.9, atol=0.015)
