@@ -1,6 +1,6 @@
 """From tokens to the output of the last layer: embeddings, self-attention, feed-forward layers.
 
-A layer is a composition that the frozen record of its family describes (`families.py`). The
+A layer is a composition that the frozen record of its family describes (`families`). The
 arithmetic of attention and the legend of shapes are in `attention.py`.
 """
 
@@ -27,6 +27,10 @@ from bert_secrets_jax.model.positions.rotary import turned
 PROJECTIONS = ('query', 'key', 'value')
 # All layers that have an output for each head: DeBERTa may have some of their own for distances.
 OF_HEADS = (*PROJECTIONS, 'distance_key', 'distance_query')
+Hidden = Float[Array, 'B T D']
+Rows = Float[Array, '*rows D']
+# What a layer emits: its output, the learned maps, and the outputs of the heads.
+Emitted = tuple[Hidden, Float[Array, 'B N T T'], attention.Queries]
 
 
 @flax.struct.dataclass
@@ -68,26 +72,10 @@ class Embeddings(nn.Module):
     ):
         config, family = self.config, self.config.family
         _check_length(config, input_ids.shape[-1])
-        embed = functools.partial(parts.embedded, config)
-        total = inputs_embeds
-        if total is None:
-            total = embed(config.vocab_size, 'word', input_ids)
-        if config.token_dropout:
-            total = _without_masked(config, total, input_ids, attention_mask)
-        if config.type_vocab_size:
-            total += embed(config.type_vocab_size, 'token_type', token_type_ids)
-        if config.use_task_id:
-            total += embed(config.task_type_vocab_size, 'task_type', jnp.zeros_like(input_ids))
-        if config.has_positions:
-            total += absolute.added(config, input_ids)
-        project = parts.unchanged
-        if (
-            family.projects_always
-            or (config.embedding_size or config.hidden_size) != config.hidden_size
-        ):
-            project = parts.dense(
-                config, config.hidden_size, 'project', bias=not family.projects_first
-            )
+        total = _summed(config, input_ids, token_type_ids, attention_mask, inputs_embeds)
+        project, width = parts.unchanged, config.hidden_size
+        if family.projects_always or config.embedding_size not in (None, width):
+            project = parts.dense(config, width, 'project', bias=not family.projects_first)
         if family.projects_first:
             total = project(total)
         hidden = parts.layer_norm(config, 'norm')(total) if config.emb_layer_norm_before else total
@@ -104,6 +92,21 @@ class Embeddings(nn.Module):
             hidden = project(hidden)
         hidden = hidden.astype(config.array_dtype)
         return hidden, _scopes(config, attention_mask, _convolution(config, hidden, dropout))
+
+
+def _summed(config: BertConfig, input_ids, token_type_ids, attention_mask, words):
+    """Return the sum of the embeddings; `words` are those of wordpieces, if they are given."""
+    embed = functools.partial(parts.embedded, config)
+    total = embed(config.vocab_size, 'word', input_ids) if words is None else words
+    if config.token_dropout:
+        total = _without_masked(config, total, input_ids, attention_mask)
+    if config.type_vocab_size:
+        total += embed(config.type_vocab_size, 'token_type', token_type_ids)
+    if config.use_task_id:
+        total += embed(config.task_type_vocab_size, 'task_type', jnp.zeros_like(input_ids))
+    if config.has_positions:
+        total += absolute.added(config, input_ids)
+    return total
 
 
 def _check_length(config: BertConfig, length: int) -> None:
@@ -194,13 +197,13 @@ class SelfAttention(nn.Module):
     @nn.compact
     def __call__(
         self,
-        hidden: Float[Array, 'B T D'],
+        hidden: Hidden,
         scope: LayerScope,
         intervention: Intervention,
         example_ids: Int[Array, ' B'] | None,
         *,
         deterministic: bool,
-    ) -> tuple[Float[Array, 'B T D'], Float[Array, 'B N T T'], Float[Array, 'B T N H']]:
+    ) -> Emitted:
         config = self.config
         precision = parts.matmul_precision(config)
         layer = functools.cache(functools.partial(project, config, heads=self.heads))
@@ -242,14 +245,12 @@ class AttentionInput(nn.Module):
     config: BertConfig
 
     @nn.compact
-    def __call__(
-        self, hidden: Float[Array, '*rows D'], normed: Bool[Array, ''] | None = None
-    ) -> Float[Array, '*rows D']:
+    def __call__(self, hidden: Rows, normed: Bool[Array, ''] | None = None) -> Rows:
         """Return what attention reads of the hidden states; `normed` as in `LayerScope`."""
         config = self.config
         if not config.family.norm_first:
             return hidden
-        read = parts.layer_norm(config, 'attention_norm')(hidden).astype(config.array_dtype)
+        read = parts.normed(config, 'attention_norm', hidden)
         return read if normed is None else jnp.where(normed, read, hidden)
 
 
@@ -261,50 +262,43 @@ class RestOfLayer(nn.Module):
     @nn.compact
     def __call__(
         self,
-        residual: Float[Array, '*rows D'],
+        residual: Rows,
         scope: LayerScope | None = None,
         dropout: Callable[[Any], Any] | None = None,
-    ) -> Float[Array, '*rows D']:
+    ) -> Rows:
         """Return the output of the layer, from its input plus the output of its attention.
 
         `scope` is needed where a convolution is added. `dropout` drops elements within the
         feed-forward layer or of its output; None drops nothing.
         """
-        config = self.config
-        within = after = parts.unchanged
-        if dropout is not None and config.family.dropout_in_feed_forward:
-            within = dropout
-        if dropout is not None and config.family.dropout_after_feed_forward:
-            after = dropout
-        if config.family.norm_first:
-            normed = parts.layer_norm(config, 'output_norm')(residual).astype(config.array_dtype)
-            return residual + after(_feed_forward(config, normed, within))
-        hidden = parts.layer_norm(config, 'attention_norm')(residual).astype(config.array_dtype)
-        fed = after(_feed_forward(config, hidden, within))
-        hidden = parts.layer_norm(config, 'output_norm')(hidden + fed).astype(config.array_dtype)
+        config, family = self.config, self.config.family
+        drop = dropout or parts.unchanged
+        norm = 'output_norm' if family.norm_first else 'attention_norm'
+        read = parts.normed(config, norm, residual)
+        within = drop if family.dropout_in_feed_forward else parts.unchanged
+        fed = _feed_forward(config, read, within)
+        if family.dropout_after_feed_forward:
+            fed = drop(fed)
+        if family.norm_first:
+            return residual + fed
+        hidden = parts.normed(config, 'output_norm', read + fed)
         if not config.conv_kernel_size:
             return hidden
         assert scope is not None
-        joined = parts.layer_norm(config, 'conv_norm')(
-            hidden + jnp.broadcast_to(scope.convolved, hidden.shape)
-        )
-        return jnp.where(scope.is_convolved, joined.astype(config.array_dtype), hidden)
+        convolved = jnp.broadcast_to(scope.convolved, hidden.shape)
+        joined = parts.normed(config, 'conv_norm', hidden + convolved)
+        return jnp.where(scope.is_convolved, joined, hidden)
 
 
 def _feed_forward(config: BertConfig, hidden, dropout: Callable[[Any], Any]):
+    family, inner = config.family, config.intermediate_size
     activation = parts.ACTIVATIONS[config.hidden_act]
-    layer = functools.partial(parts.dense, config, bias=config.mlp_bias)
-    if config.family.gated:
-        bias = config.mlp_bias and config.family.bias_of_gates
-        gates = parts.dense(config, (2, config.intermediate_size), 'intermediate', bias=bias)
-        both = gates(hidden)
-        wide = activation(both[..., 0, :]) * both[..., 1, :]
-    else:
-        wide = activation(layer(config.intermediate_size, 'intermediate')(hidden))
-    return layer(config.hidden_size, 'output')(dropout(wide))
-
-
-Emitted = tuple[Float[Array, 'B T D'], Float[Array, 'B N T T'], Float[Array, 'B T N H']]
+    layer = functools.partial(parts.dense, config)
+    first = (2, inner) if family.gated else inner
+    bias = config.mlp_bias and family.bias_of_gates
+    wide = layer(first, 'intermediate', bias=bias)(hidden)
+    wide = activation(wide[..., 0, :]) * wide[..., 1, :] if family.gated else activation(wide)
+    return layer(config.hidden_size, 'output', bias=config.mlp_bias)(dropout(wide))
 
 
 class Layer(nn.Module):
@@ -320,12 +314,12 @@ class Layer(nn.Module):
     @nn.compact
     def __call__(
         self,
-        hidden: Float[Array, 'B T D'],
+        hidden: Hidden,
         kind: int | Int[Array, ''],
         intervention: Intervention,
         scopes: LayerScope,
         example_ids: Int[Array, ' B'] | None,
-    ) -> tuple[Float[Array, 'B T D'], Emitted]:
+    ) -> tuple[Hidden, Emitted]:
         config = self.config
         scope = scope_of(scopes, kind)
         dropout = functools.partial(
@@ -346,6 +340,27 @@ class Layer(nn.Module):
         return hidden, (hidden, maps, contexts)
 
 
+def layers_of(config: BertConfig, deterministic: bool) -> Callable[..., Any]:
+    """Return all layers, one after the other: stacked, or apart if some have lost heads.
+
+    They take hidden states, an intervention, scopes and numbers of examples, and return the last
+    hidden states and what each layer emits, on a leading axis.
+    """
+    if config.pruned_heads:
+        return LayersApart(config, deterministic, name='layers')
+    # A backward pass keeps the products: all else is computed again faster than stored.
+    layer = nn.remat(Layer, policy=jax.checkpoint_policies.dots_saveable, prevent_cse=False)
+    stacked = nn.scan(
+        layer,
+        variable_axes={'params': 0},
+        split_rngs={'params': True, 'dropout': True},
+        in_axes=(0, 0, nn.broadcast, nn.broadcast),  # pyright: ignore[reportArgumentType]
+        length=config.num_hidden_layers,
+    )(config, deterministic, name='layers')
+    kinds = jnp.array(kinds_of_layers(config))
+    return lambda hidden, *rest: stacked(hidden, kinds, *rest)
+
+
 class LayersApart(nn.Module):
     """All layers, one after the other, each with parameters of its own shapes.
 
@@ -356,18 +371,16 @@ class LayersApart(nn.Module):
     deterministic: bool = True
 
     @nn.compact
-    def __call__(self, hidden, scopes, example_ids):
+    def __call__(self, hidden, intervention, scopes, example_ids):
         config, each = self.config, []
         kinds = kinds_of_layers(config)
         for number, (kind, left) in enumerate(zip(kinds, config.heads_left, strict=True)):
             heads = np.array(left, int)
-            layer = Layer(
-                config, deterministic=self.deterministic, heads=len(heads), name=str(number)
-            )
+            layer = Layer(config, self.deterministic, len(heads), name=str(number))
             seen = scopes
             if scopes.bias is not None:
                 seen = scopes.replace(bias=scopes.bias[:, :, heads])
-            hidden, (state, maps, contexts) = layer(hidden, kind, Intervention(), seen, example_ids)
+            hidden, (state, maps, contexts) = layer(hidden, kind, intervention, seen, example_ids)
             spread = functools.partial(spread_heads, heads=heads, count=config.num_attention_heads)
             each.append((state, spread(maps, axis=1), spread(contexts, axis=2)))
         return hidden, jax.tree.map(lambda *layers: jnp.stack(layers), *each)

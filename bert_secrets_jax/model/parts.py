@@ -99,6 +99,11 @@ def layer_norm(config: BertConfig, name: str) -> nn.LayerNorm | nn.RMSNorm:
     )
 
 
+def normed(config: BertConfig, name: str, x) -> Array:
+    """Return what a norm makes of an array, in the type that the model computes in."""
+    return layer_norm(config, name)(x).astype(config.array_dtype)
+
+
 def unchanged(x):
     """Return what is given: the map that changes nothing."""
     return x

@@ -41,6 +41,12 @@ def rotate(
     return rotated.reshape(x.shape).astype(x.dtype)
 
 
+def saved_sinusoids(config: BertConfig, dtype: str) -> np.ndarray:
+    """Return sines, then cosines, of the angles of each position [T, H], as RoFormer keeps them."""
+    table = sinusoids(config.max_position_embeddings, config.head_size)
+    return np.concatenate(table[::-1], axis=1).astype(jnp.dtype(dtype))
+
+
 def frequencies_of(config: BertConfig, rope_theta: float) -> np.ndarray:
     """Return the frequencies [H/2] of rotary positions of a base."""
     if config.rope_frequencies is not None:
