@@ -24,8 +24,8 @@ class Settings:
         it never has.
       keys: Our fields that have another name in config.json, and that name.
       former: Keys of older files, and those of today.
-      modernise: What brings older and odd values up to date: it changes the settings of a file,
-        and adds what is wrong with them to a list.
+      modernise: The function that brings older and odd values up to date. It changes the settings
+        of a file, and adds what is wrong with them to a list.
       values: Fields of which config.json has but some values, or names them otherwise: its names,
         and ours.
       defaults: Defaults of fields that config.json may omit; None is not allowed for them.
