@@ -29,7 +29,7 @@ PROJECTIONS = ('query', 'key', 'value')
 OF_HEADS = (*PROJECTIONS, 'distance_key', 'distance_query')
 Hidden = Float[Array, 'B T D']
 Rows = Float[Array, '*rows D']
-# What a layer emits: its output, the learned maps, and the outputs of the heads.
+# The output of a layer, the learned maps, and the outputs of the heads: a layer emits them.
 Emitted = tuple[Hidden, Float[Array, 'B N T T'], attention.Queries]
 
 
