@@ -55,6 +55,7 @@ from bert_secrets_jax.finetune.steps import Steps
 from bert_secrets_jax.model import hub
 from bert_secrets_jax.model.bert import Bert, init_params
 from bert_secrets_jax.model.config import BertConfig
+from bert_secrets_jax.model.families import FAMILIES
 from bert_secrets_jax.model.weights import Pretrained
 
 # Bytes that a test process may keep between two modules.
@@ -64,89 +65,8 @@ _ANALYSES = 'tests/analyses/'
 REAL_DATA = pathlib.Path(os.environ.get('BERT_SECRETS_DATA', ROOT.parent / 'shared' / 'data'))
 WORDS = """the a cat dog bird saw chased liked big small red house tree and not he she it
 ran sleep ##s ##ed ##ing un ##like ##ly . , ? ! ' " old new friend teacher never""".split()
-# Other model types: what their tiny configs have unlike BERT's.
-RELATIVES = {
-    'bert': {},
-    'roberta': {'vocab_size': 400, 'type_vocab_size': 1, 'pad_token_id': 1},
-    'xlm-roberta': {'vocab_size': 400, 'pad_token_id': 1, 'layer_norm_eps': 1e-5},
-    'distilbert': {'type_vocab_size': 0, 'classifier_dropout': 0.2},
-    'electra': {'embedding_size': 16},
-    'camembert': {'vocab_size': 400, 'type_vocab_size': 1, 'pad_token_id': 1},
-    'albert': {'embedding_size': 16, 'num_hidden_groups': 2, 'classifier_dropout': 0.1},
-    'mpnet': {'vocab_size': 400, 'type_vocab_size': 0, 'pad_token_id': 1},
-    'deberta-v2': {
-        'type_vocab_size': 0,
-        'relative_attention': True,
-        'pos_att_type': ('c2p', 'p2c'),
-        'share_att_key': True,
-        'position_buckets': 4,
-        'norm_rel_ebd': 'layer_norm',
-        'position_biased_input': False,
-    },
-    'esm': {
-        'type_vocab_size': 0,
-        'pad_token_id': 1,
-        'position_embedding_type': 'rotary',
-        'rope_theta': 10_000.0,
-        'emb_layer_norm_before': False,
-        'token_dropout': True,
-        'mask_token_id': 4,
-    },
-    'data2vec-text': {'vocab_size': 400, 'type_vocab_size': 1, 'pad_token_id': 1},
-    'ernie': {'use_task_id': True, 'task_type_vocab_size': 3},
-    'jina_bert': {'position_embedding_type': 'alibi'},
-    'jina_embeddings_v3': {
-        'vocab_size': 400,
-        'type_vocab_size': 1,
-        'pad_token_id': 1,
-        'position_embedding_type': 'rotary',
-        'rope_theta': 20_000.0,
-    },
-    'modernbert': {
-        'type_vocab_size': 0,
-        'hidden_dropout_prob': 0.0,
-        'attention_probs_dropout_prob': 0.0,
-        'classifier_dropout': 0.0,
-        'position_embedding_type': 'rotary',
-        'rope_theta': 160_000.0,
-        'local_rope_theta': 10_000.0,
-        'layer_types': ('full_attention', 'sliding_attention', 'sliding_attention'),
-        'local_attention': 4,
-        'attention_bias': False,
-        'mlp_bias': False,
-        'norm_bias': False,
-        'classifier_bias': False,
-    },
-    'nomic_bert': {
-        'hidden_act': 'silu',
-        'position_embedding_type': 'rotary',
-        'rope_theta': 1000.0,
-        'attention_bias': False,
-        'mlp_bias': False,
-    },
-    'eurobert': {
-        'type_vocab_size': 0,
-        'hidden_act': 'silu',
-        'hidden_dropout_prob': 0.0,
-        'classifier_dropout': 0.0,
-        'num_key_value_heads': 2,
-        'position_embedding_type': 'rotary',
-        'rope_theta': 10_000.0,
-        'emb_layer_norm_before': False,
-        'attention_bias': False,
-        'mlp_bias': False,
-        'norm_bias': False,
-        'classifier_pooling': 'mean',
-    },
-    'roformer': {
-        'embedding_size': 16,
-        'position_embedding_type': 'rotary',
-        'rotary_value': True,
-        'rope_theta': 10_000.0,
-    },
-}
-
-
+# All model types, each with its record, which says what its tiny config has unlike BERT's.
+RELATIVES = FAMILIES
 # The model types of `make test-all` alone, and the files that have all of them in `make test`.
 _LEFT = RELATIVES.keys() - {'bert', 'modernbert'}
 _EVERY_TYPE = ('test_parity.py', 'test_families.py')
@@ -240,7 +160,8 @@ def parameters_of(function) -> set[str]:
 
 def relative(config: BertConfig, model_type: str) -> BertConfig:
     """Return the tiny config of another model type."""
-    return dataclasses.replace(config, model_type=model_type, **RELATIVES[model_type])
+    family = FAMILIES[model_type]
+    return dataclasses.replace(config, model_type=model_type, **{**family.always, **family.tiny})
 
 
 @pytest.fixture(scope='module', autouse=True)

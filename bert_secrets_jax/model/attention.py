@@ -10,7 +10,6 @@ Queries are rows and keys are columns of a map: `probabilities[b, n, t, s]` is h
 """
 
 import functools
-import math
 import operator
 from typing import Any
 
@@ -19,15 +18,19 @@ import jax
 import jax.core
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, Int, Key
+from jaxtyping import Array, Bool, Float, Int
 
 from bert_secrets_jax.brief import check_name
+from bert_secrets_jax.model.positions import disentangled, rotary
 
 # The baselines of disabled heads: those with another map, and those with another output.
 MAP_BASELINES = ('uniform', 'zero')
 OUTPUT_BASELINES = ('mean', 'resample')
 BASELINES = (*MAP_BASELINES, *OUTPUT_BASELINES)
 Mask = Bool[Array, 'B S'] | Int[Array, 'B S']
+Maps = Float[Array, 'B N T S']
+Queries = Float[Array, 'B T N H']
+Keys = Float[Array, 'B S N H']
 
 
 @flax.struct.dataclass
@@ -86,118 +89,33 @@ def visible_keys(attention_mask: Mask, reach: int | None = None) -> Bool[Array, 
     return real & (jnp.abs(places[:, None] - places[None, :]) <= reach)[None, None]
 
 
-def rotation_frequencies(width: int, base: float) -> Float[np.ndarray, ' half']:
-    """Return frequencies of rotary positions (Su et al. 2021, RoFormer, equation 15)."""
-    # In NumPy: at the thousandth token, a rounded frequency is a thousand times as far off.
-    exponents = np.arange(0, width, 2, dtype=np.float32) / np.float32(width)
-    # PyTorch rounds the power as float64 does; NumPy's in float32 differs in each sixth.
-    return np.float32(1) / (base ** exponents.astype(float)).astype(np.float32)
-
-
-def sinusoids(length: int, width: int) -> Float[np.ndarray, '2 T half']:
-    """Return cosines and sines of the angles of RoFormer, rounded only once they are computed."""
-    angles = np.arange(length)[:, None] / 10_000.0 ** (np.arange(0, width, 2)[None, :] / width)
-    return np.stack([np.cos(angles), np.sin(angles)]).astype(np.float32)
-
-
-def rotate(
-    x: Float[Array, 'B T N H'], turns: Float[Array, '2 T half'], *, interleaved: bool = False
-) -> Float[Array, 'B T N H']:
-    """Rotate queries or keys by their positions; arguments as in `Scope`."""
-    cos, sin = turns[:, None, :, None]
-    axis, half = (-1 if interleaved else -2), x.shape[-1] // 2
-    shape = (half, 2) if interleaved else (2, half)
-    pairs = x.astype(jnp.float32).reshape(*x.shape[:-1], *shape)
-    first, second = jnp.moveaxis(pairs, axis, 0)
-    rotated = jnp.stack([first * cos - second * sin, second * cos + first * sin], axis=axis)
-    return rotated.reshape(x.shape).astype(x.dtype)
-
-
-def distance_buckets(length: int, buckets: int, farthest: int = 128) -> Int[np.ndarray, 'T S']:
-    """Return the bucket of each distance between query and key (Raffel et al. 2020, section 2.1).
-
-    Half are for keys after the query. In each half, the first half holds one distance each, the
-    others grow with its logarithm up to `farthest`, and all beyond share the last.
-    """
-    # In NumPy, since the logarithm of a device may round a distance into the bucket before.
-    distance = np.arange(length) - np.arange(length)[:, None]
-    half = buckets // 2
-    exact = half // 2
-    far = np.log(np.maximum(np.abs(distance), 1) / exact) / np.log(farthest / exact)
-    grown = np.minimum(exact + (far * (half - exact)).astype(int), half - 1)
-    bucket = np.where(np.abs(distance) < exact, np.abs(distance), grown)
-    return bucket + np.where(distance > 0, half, 0)
-
-
-def fall_with_distance(length: int, heads: int) -> Float[np.ndarray, '1 N T S']:
-    """Return what is added to scores for distance: less, the farther the key (ALiBi).
-
-    Source: Press et al. 2022, "Train short, test long", section 3, on both sides of the query. Up
-    to a power of two, slopes of heads are the paper's. Those beyond are every other one of twice as
-    many heads, as in its authors' code.
-    """
-    near = 2 ** (heads.bit_length() - 1)
-    slopes = [2.0 ** (-8 * (head + 1) / near) for head in range(near)]
-    slopes += [2.0 ** (-4 * (2 * head + 1) / near) for head in range(heads - near)]
-    distance = np.abs(np.arange(length) - np.arange(length)[:, None])
-    return -(np.array(slopes, np.float32)[:, None, None] * distance.astype(np.float32))[None]
-
-
-def distance_rows(length: int, span: int, buckets: int, longest: int) -> Int[np.ndarray, 'T S']:
-    """Return the row of each distance, query minus key, in DeBERTa's table of 2 * `span` rows.
-
-    Distances up to half the `buckets` have rows of their own; longer ones share rows by their
-    logarithm (He et al. 2021, "DeBERTa", equation 3, and its version 2). Below 1, none share.
-    """
-    distance = np.arange(length)[:, None] - np.arange(length)
-    middle = buckets // 2
-    if 0 < middle < length - 1:
-        # In float32, as in PyTorch: a logarithm may fall on a bound between two buckets.
-        far = np.maximum(np.abs(distance), middle).astype(np.float32) / np.float32(middle)
-        grown = np.log(far) / np.log(np.float32((longest - 1) / middle)) * np.float32(middle - 1)
-        grown = (np.ceil(grown) + middle).astype(int) * np.sign(distance)
-        distance = np.where(np.abs(distance) <= middle, distance, grown)
-    return np.clip(distance + span, 0, 2 * span - 1)
-
-
 def score_parts(
-    query: Float[Array, 'B T N H'],
-    key: Float[Array, 'B S N H'],
-    scope: Scope,
-    *,
-    precision: jax.lax.PrecisionLike = None,
-) -> dict[str, Float[Array, 'B N T S']]:
+    query: Queries, key: Keys, scope: Scope, *, precision: jax.lax.PrecisionLike = None
+) -> dict[str, Maps]:
     """Return the scaled summands of the scores, in float32, by their names in DeBERTa.
 
     'c2c' is the product of query and key, which others have alone. In 'c2p' the query meets the key
     of the distance, in 'p2c' the key meets its query (He et al. 2021, "DeBERTa", equation 4).
     """
     einsum = functools.partial(jnp.einsum, precision=precision, preferred_element_type=jnp.float32)
-    count = query.shape[1]
     if scope.turns is not None:
-        turned = functools.partial(rotate, interleaved=scope.interleaved)
-        query = turned(query, scope.turns[:, :count])
+        turned = functools.partial(rotary.rotate, interleaved=scope.interleaved)
+        query = turned(query, scope.turns[:, : query.shape[1]])
         key = turned(key, scope.turns)
     parts = {'c2c': einsum('BTNH,BSNH->BNTS', query, key)}
-    if scope.keys is not None:
-        of_rows = einsum('BTNH,KNH->BNTK', query, scope.keys)
-        parts['c2p'] = jnp.take_along_axis(of_rows, scope.rows[None, None, :count], axis=-1)
-    if scope.queries is not None:
-        of_rows = einsum('BSNH,KNH->BNSK', key, scope.queries)
-        of_keys = jnp.take_along_axis(of_rows, scope.rows[:count].T[None, None], axis=-1)
-        parts['p2c'] = jnp.swapaxes(of_keys, -1, -2)
+    parts |= disentangled.parts_of_distance(einsum, query, key, scope)
     divisor = jnp.sqrt(jnp.float32(query.shape[-1] * scope.summands))
     return {name: part / divisor for name, part in parts.items()}
 
 
 def attention_probabilities(
-    query: Float[Array, 'B T N H'],
-    key: Float[Array, 'B S N H'],
+    query: Queries,
+    key: Keys,
     scope: Scope,
     *,
     precision: jax.lax.PrecisionLike = None,
     part_mask: Float[Array, 'P N'] | None = None,
-) -> Float[Array, 'B N T S']:
+) -> Maps:
     """Scaled dot-product attention, `softmax(Q K^T / sqrt(H))`, in float32 whatever the inputs are.
 
     Queries are of all tokens or of the first ones. An invisible key gets exactly 0. The rows of the
@@ -211,7 +129,7 @@ def attention_probabilities(
     return masked_softmax(functools.reduce(operator.add, parts), scope)
 
 
-def masked_softmax(scores: Float[Array, 'B N T S'], scope: Scope) -> Float[Array, 'B N T S']:
+def masked_softmax(scores: Maps, scope: Scope) -> Maps:
     """Return the softmax of scaled scores: 0 where nothing is visible, uniform in empty rows."""
     queries = scores.shape[2]
     if scope.bias is not None:
@@ -232,12 +150,12 @@ def uniform_probabilities(scope: Scope) -> Float[Array, 'B 1 T S']:
 
 
 def disable_heads(
-    probabilities: Float[Array, 'B N T S'],
+    probabilities: Maps,
     head_mask: Float[Array, ' N'] | Float[Array, 'B N'],
     scope: Scope,
     *,
     baseline: str,
-) -> Float[Array, 'B N T S']:
+) -> Maps:
     """Replace the maps of masked heads: `mask * learned + (1 - mask) * baseline`.
 
     A mask of 1 keeps a head and 0 replaces it, both exactly; the result is differentiable in it.
@@ -259,52 +177,6 @@ def check_baseline(baseline: str, allowed: tuple[str, ...] = BASELINES) -> None:
     check_name('baseline', baseline, allowed)
 
 
-def dropout_mask(
-    keys: Key[Array, ' B'], rate: float, shape: tuple[int, ...]
-) -> Bool[Array, 'B ...']:
-    """Choose what dropout keeps: independent of batching and, along the first axis, of padding.
-
-    Every example has a key of its own, and an element's fate is a hash of that key and of its
-    position. Training in other batches, with other padding or on other devices is then the same.
-    `rate` is the probability of a loss; `shape` is of one example, the padded axis first.
-    """
-    places = jax.lax.iota(jnp.uint32, math.prod(shape)).reshape(shape)
-    return _kept(keys, rate, places)
-
-
-def attention_dropout_mask(
-    keys: Key[Array, ' B'], rate: float, shape: tuple[int, int, int]
-) -> Bool[Array, 'B N T S']:
-    """Do the same for maps of `shape` (N, T, S), which are padded along queries and keys."""
-    heads, queries, width = (jnp.arange(size, dtype=jnp.uint32) for size in shape)
-    # Farther apart than any text is long, so that a place has the same number in all paddings.
-    places = (queries[:, None] << 16) + width[None, :]
-    each_head = heads[:, None, None] * jnp.uint32(0x9E3779B1)
-    return _kept(keys, rate, places[None] + each_head)
-
-
-def _kept(keys: Key[Array, ' B'], rate: float, places: Array) -> Bool[Array, 'B ...']:
-    """Return what of each example is kept, by the number of each place.
-
-    The hash is lowbias32 (https://nullprogram.com/blog/2018/07/31/) with the second half of the key
-    added midway. It costs nine operations; JAX's own bits cost a hundred.
-    """
-    words = jax.random.key_data(keys)
-    first, second = (
-        words[:, at].reshape(-1, *[1] * places.ndim).astype(jnp.uint32) for at in (0, -1)
-    )
-    x = places[None] + first
-    x = (x ^ (x >> 16)) * jnp.uint32(0x7FEB352D) + second
-    x = (x ^ (x >> 15)) * jnp.uint32(0x846CA68B)
-    x = x ^ (x >> 16)
-    return x >= jnp.uint32(round(rate * 2**32))
-
-
-def attend(
-    probabilities: Float[Array, 'B N T S'],
-    value: Float[Array, 'B S N H'],
-    *,
-    precision: jax.lax.PrecisionLike = None,
-) -> Float[Array, 'B T N H']:
+def attend(probabilities: Maps, value: Keys, *, precision: jax.lax.PrecisionLike = None) -> Queries:
     """Return the context of every head: its map times the values."""
     return jnp.einsum('BNTS,BSNH->BTNH', probabilities, value, precision=precision)

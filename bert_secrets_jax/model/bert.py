@@ -17,7 +17,7 @@ from jaxtyping import Array, Float
 from bert_secrets_jax.brief import brief
 from bert_secrets_jax.model.attention import check_padding
 from bert_secrets_jax.model.config import MASKED_LM, BertConfig
-from bert_secrets_jax.model.encoder import Embeddings, Layer, LayersApart, kinds_of_layers
+from bert_secrets_jax.model.encoder import Embeddings, layers_of
 from bert_secrets_jax.model.heads import Contacts, Head
 from bert_secrets_jax.model.intervention import Intervention, intervention_on
 from bert_secrets_jax.model.parts import within
@@ -127,60 +127,29 @@ class Bert(nn.Module):
             where it needs one; or heads were removed, and something is to be done to single heads.
         """
         config = self.config
-        input_ids, token_type_ids, attention_mask = map(
-            jnp.asarray, (input_ids, token_type_ids, attention_mask)
-        )
-        _check_inputs(config, input_ids, token_type_ids, attention_mask, inputs_embeds)
+        inputs = tuple(map(jnp.asarray, (input_ids, token_type_ids, attention_mask)))
+        _check_inputs(config, *inputs, inputs_embeds)
+        input_ids, _, attention_mask = inputs
         given = Intervention(head_mask, replacement, map_change, part_mask, baseline)
-        intervention = intervention_on(config, input_ids.shape[0], input_ids.shape[1], given)
+        intervention = intervention_on(config, *input_ids.shape, given)
         if jax.tree.leaves(intervention):
             check_has_all_heads(config)
-        example_ids = (
-            jnp.arange(len(input_ids)) if example_ids is None else jnp.asarray(example_ids)
-        )
+        ids = jnp.arange(len(input_ids)) if example_ids is None else jnp.asarray(example_ids)
         embeddings = Embeddings(config, name='embeddings')
-        embedded, scopes = embeddings(
-            input_ids,
-            token_type_ids,
-            attention_mask,
-            example_ids,
-            inputs_embeds,
-            deterministic=deterministic,
-        )
-        if config.pruned_heads:
-            layers = LayersApart(config, deterministic, name='layers')
-            hidden, (states, maps, contexts) = layers(embedded, scopes, example_ids)
-        else:
-            # A backward pass keeps the products: all else is computed again faster than stored.
-            layer = nn.remat(Layer, policy=jax.checkpoint_policies.dots_saveable, prevent_cse=False)
-            layers = nn.scan(
-                layer,
-                variable_axes={'params': 0},
-                split_rngs={'params': True, 'dropout': True},
-                in_axes=(0, 0, nn.broadcast, nn.broadcast),  # pyright: ignore[reportArgumentType]
-                length=config.num_hidden_layers,
-            )(config, deterministic, name='layers')
-            kinds = jnp.array(kinds_of_layers(config))
-            hidden, (states, maps, contexts) = layers(
-                embedded, kinds, intervention, scopes, example_ids
-            )
+        embedded, scopes = embeddings(*inputs, ids, inputs_embeds, deterministic=deterministic)
+        layers = layers_of(config, deterministic)
+        hidden, (states, maps, contexts) = layers(embedded, intervention, scopes, ids)
         words = None
         if config.head == MASKED_LM:
             words = embeddings.variables['params']['word']['embedding']
         head = within(self, Head(config, deterministic))
-        encoded, pooled, logits = head(hidden, attention_mask, words, example_ids)
+        encoded, pooled, logits = head(hidden, attention_mask, words, ids)
         contacts = None
         if config.add_contact_head:
             contacts = within(self, Contacts(config))(maps, input_ids, attention_mask)
         states = jnp.concatenate([embedded[None], states[:-1], encoded[None]])
-        return BertOutput(
-            logits=logits,
-            pooled=pooled,
-            hidden_states=jnp.moveaxis(states, 0, 1),
-            attentions=jnp.moveaxis(maps, 0, 1),
-            contexts=jnp.moveaxis(contexts, 0, 1),
-            contacts=contacts,
-        )
+        states, maps, contexts = (jnp.moveaxis(each, 0, 1) for each in (states, maps, contexts))
+        return BertOutput(logits, pooled, states, maps, contexts, contacts)
 
 
 def check_has_all_heads(config: BertConfig) -> None:

@@ -8,15 +8,24 @@ from typing import Any, Literal, get_args
 
 from bert_secrets_jax.brief import check_name, either, shortened
 from bert_secrets_jax.model.embedding import Pooling
-from bert_secrets_jax.model.families import FAMILIES, Family
+from bert_secrets_jax.model.families import FAMILIES
+from bert_secrets_jax.model.families.family import Family
+from bert_secrets_jax.model.names import (
+    GLOBAL,
+    HEADS,
+    LOCAL,
+    MASKED_LM,
+    QUESTIONS,
+    SCORE_PARTS,
+    SEQUENCES,
+    TOKENS,
+)
 from bert_secrets_jax.ranges import Range, check_ranges
 
 # 'tf32x3' is float32 of which an NVIDIA GPU multiplies two halves in TF32, three times.
 ComputeDtype = Literal['float32', 'tf32x3', 'bfloat16']
 COMPUTE_DTYPES: tuple[ComputeDtype, ...] = get_args(ComputeDtype)
 ACTIVATIONS = ('gelu', 'gelu_new', 'gelu_pytorch_tanh', 'relu', 'silu')
-# The summands of scores in DeBERTa, of content and position; the query comes first.
-SCORE_PARTS = ('c2c', 'c2p', 'p2c')
 # The range of each number; every published model is far within it.
 _RATE = Range(0.0, 1.0, whole=False, without=1.0)
 _BASE = Range(1.0, 1e12, whole=False, optional=True)
@@ -49,10 +58,6 @@ RANGES: Mapping[str, Range] = {
 }
 # [CLS], a token and [SEP].
 _FEWEST = 3
-# The kinds of heads on the encoder: for the whole input, each token, an answer, or [MASK].
-SEQUENCES, TOKENS = 'sequence_classification', 'token_classification'
-QUESTIONS, MASKED_LM = 'question_answering', 'masked_lm'
-HEADS = (SEQUENCES, TOKENS, QUESTIONS, MASKED_LM)
 # No checkpoint has this one: it has no weights, and gives the embedding of a text.
 EMBEDDING = 'embedding'
 ANSWER = ('start', 'end')
@@ -78,10 +83,6 @@ CLASSES: Mapping[str, str] = {
     QUESTIONS: 'ForQuestionAnswering',
     MASKED_LM: 'ForMaskedLM',
 }
-
-
-# The kinds of layers that ModernBERT has, as its config.json spells them.
-GLOBAL, LOCAL = 'full_attention', 'sliding_attention'
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,8 +1,9 @@
 """Reading and writing Hugging Face's `config.json`; what is not implemented is refused by name."""
 
 import dataclasses
+import functools
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from bert_secrets_jax.brief import either, shortened
@@ -13,7 +14,6 @@ from bert_secrets_jax.model.config import (
     GLOBAL,
     LOCAL,
     RANGES,
-    SCORE_PARTS,
     SEQUENCES,
     TOKENS,
     BertConfig,
@@ -21,7 +21,8 @@ from bert_secrets_jax.model.config import (
     groups_of,
     not_implemented,
 )
-from bert_secrets_jax.model.families import FAMILIES, Family
+from bert_secrets_jax.model.families import FAMILIES
+from bert_secrets_jax.model.families.family import Family
 from bert_secrets_jax.ranges import Range
 
 # Fields that config.json does not decide alone.
@@ -44,6 +45,13 @@ _PROBLEMS = ('regression', 'single_label_classification', 'multi_label_classific
 _CHUNK, _LABELS = Range(0, 10_000_000), Range(0, 1_000_000)
 # The only values in `rope_parameters`, beside a base.
 _ROPE = {'rope_type': ('default',), 'type': ('default',), 'partial_rotary_factor': (1,)}
+_REQUIRED = (
+    'vocab_size',
+    'hidden_size',
+    'num_hidden_layers',
+    'num_attention_heads',
+    'intermediate_size',
+)
 # Bookkeeping that no layer reads.
 _IGNORED = frozenset(
     """_name_or_path _attn_implementation _attn_implementation_autoset attn_implementation
@@ -64,24 +72,19 @@ _IGNORED = frozenset(
 )
 
 
-def _is_list_of_texts(value: Any) -> bool:
-    return isinstance(value, list) and all(isinstance(item, str) for item in value)
+def _is(kind: type) -> Callable[[Any], bool]:
+    return lambda value: type(value) is kind
 
 
-def _is_text(value: Any) -> bool:
-    return isinstance(value, str)
+def _is_list_of(kind: type) -> Callable[[Any], bool]:
+    return lambda value: isinstance(value, list) and all(map(_is(kind), value))
 
 
-def _is_bool(value: Any) -> bool:
-    return isinstance(value, bool)
-
-
-def _is_token(value: Any) -> bool:
-    return type(value) is int
-
-
-def _are_tokens(value: Any) -> bool:
-    return all(map(_is_token, value if isinstance(value, list) else [value]))
+def _is_one_of(allowed: Iterable[Any]) -> Callable[[Any], bool]:
+    """Return what tells whether a value is allowed; 0 is not false, and 1 is not true."""
+    return lambda value: any(
+        value == each and isinstance(value, bool) == isinstance(each, bool) for each in allowed
+    )
 
 
 def _is_names(value: Any) -> bool:
@@ -94,28 +97,36 @@ def _is_names(value: Any) -> bool:
 
 _TOKEN_IDS = frozenset(name for name in _IGNORED if name.endswith('_token_id'))
 # Other values that are read of config.json, beside numbers and `hidden_act`, and those that no
-# layer reads and of which `transformers` takes some alone.
-_OTHERS: Mapping[str, tuple[Any, Callable[[Any], bool]]] = (
-    {
-        'architectures': ('a list of texts', _is_list_of_texts),
-        'problem_type': (f'one of {", ".join(_PROBLEMS)}', _PROBLEMS.__contains__),
-        'tokenizer_class': ('a text', _is_text),
-        'id2label': (
+# layer reads and of which `transformers` takes some alone: what they must be, and its test.
+_OTHERS: Mapping[str, tuple[Any, Callable[[Any], bool]]] = {
+    key: (kind, is_of_kind)
+    for kind, is_of_kind, keys in (
+        ('a list of texts', _is_list_of(str), 'architectures'),
+        (f'one of {", ".join(_PROBLEMS)}', _PROBLEMS.__contains__, 'problem_type'),
+        ('a text', _is(str), 'tokenizer_class'),
+        (
             'an object of numbers and names, none of them empty or given twice',
             _is_names,
+            'id2label',
         ),
-        'label2id': ('an object', lambda value: isinstance(value, dict)),
-        'chunk_size_feed_forward': (_CHUNK, _CHUNK.__contains__),
-        'num_labels': (_LABELS, _LABELS.__contains__),
-        'eos_token_id': ('a whole number or a list of them', _are_tokens),
-    }
-    | dict.fromkeys(
-        """gradient_checkpointing output_attentions output_hidden_states return_dict
-    tie_encoder_decoder tie_word_embeddings torchscript use_bfloat16 use_cache""".split(),
-        ('true or false', _is_bool),
+        ('an object', _is(dict), 'label2id'),
+        (_CHUNK, _CHUNK.__contains__, 'chunk_size_feed_forward'),
+        (_LABELS, _LABELS.__contains__, 'num_labels'),
+        (
+            'a whole number or a list of them',
+            lambda value: _is(int)(value) or _is_list_of(int)(value),
+            'eos_token_id',
+        ),
+        (
+            'true or false',
+            _is(bool),
+            """gradient_checkpointing output_attentions output_hidden_states return_dict
+            tie_encoder_decoder tie_word_embeddings torchscript use_bfloat16 use_cache""",
+        ),
+        ('a whole number', _is(int), ' '.join(sorted(_TOKEN_IDS - {'eos_token_id'}))),
     )
-    | dict.fromkeys(sorted(_TOKEN_IDS - {'eos_token_id'}), ('a whole number', _is_token))
-)
+    for key in keys.split()
+}
 # Those of them that may be null.
 _MAY_BE_NULL = _TOKEN_IDS | set(
     """architectures problem_type tokenizer_class id2label label2id output_attentions
@@ -123,11 +134,8 @@ _MAY_BE_NULL = _TOKEN_IDS | set(
 )
 
 
-def _is_one_of(value: Any, allowed: Iterable[Any]) -> bool:
-    """Return whether a value is allowed; 0 is not false, and 1 is not true."""
-    return any(
-        value == each and isinstance(value, bool) == isinstance(each, bool) for each in allowed
-    )
+def _is_other(key: str, value: Any) -> bool:
+    return (value is None and key in _MAY_BE_NULL) or _OTHERS[key][1](value)
 
 
 def _keys(family: Family) -> dict[str, str]:
@@ -144,89 +152,38 @@ def read_config(values: Mapping[str, Any], *, ignore: tuple[str, ...] = ()) -> d
     ValueError names all keys that are missing, unknown, or have a value that changes the
     arithmetic; `ignore` names further keys to disregard.
     """
-    model_type = 'bert' if 'model_type' in ignore else values.get('model_type', 'bert')
-    for name, family in FAMILIES.items():
-        said = {key: values.get(key) for key in family.known_by}
-        if said and said == family.known_by and 'model_type' not in ignore:
-            model_type = name
-    if not isinstance(model_type, str) or model_type not in FAMILIES:
-        raise ValueError(f'{not_implemented(model_type)}.')
-    family = FAMILIES[model_type]
+    family = _family_of(values, ignore)
     keys = _keys(family)
-    problems = []
     # A value is named as the file names it.
     spelled = {new: old for old, new in family.former.items() if old in values}
-    if 'rope_theta' in family.reads:
-        values, problems = _modernised(values, family)
-    if 'pos_att_type' in family.reads:
-        values, problems = _with_distances(values)
-    required = (
-        'vocab_size',
-        'hidden_size',
-        'num_hidden_layers',
-        'num_attention_heads',
-        'intermediate_size',
-    )
-    missing = [keys[name] for name in required if keys[name] not in values]
+    values, problems = _modernised(values, family)
+    missing = [keys[name] for name in _REQUIRED if keys[name] not in values]
     if missing:
         problems.append(f'missing: {", ".join(missing)}')
-    must_be = {
-        name: allowed
-        for name, allowed in {**_MUST_BE, **family.must_be}.items()
-        if name not in (*keys.values(), *family.ignored, family.pruned_key)
-    } | dict(family.must_be)
-    for name, allowed in must_be.items():
-        if name in values and name not in ignore and not _is_one_of(values[name], allowed):
-            problems.append(
-                f'{name}={shortened(values[name])} is not implemented (only {allowed[0]!r} is)'
-            )
-    known = {
-        'model_type',
-        family.pruned_key,
-        *keys.values(),
-        *must_be,
-        *family.ignored,
-        *_IGNORED,
-        *ignore,
-    }
-    unknown = sorted(set(values) - known)
+    read = {*keys.values(), *family.ignored, family.pruned_key}
+    must_be = {name: _MUST_BE[name] for name in _MUST_BE if name not in read} | {**family.must_be}
+    problems += [
+        f'{name}={shortened(values[name])} is not implemented (only {allowed[0]!r} is)'
+        for name, allowed in must_be.items()
+        if name in values and name not in ignore and not _is_one_of(allowed)(values[name])
+    ]
+    unknown = sorted(values.keys() - {'model_type', *read, *must_be, *_IGNORED, *ignore})
     if unknown:
         problems.append(
             f'unknown: {", ".join(f"{name}={shortened(values[name])}" for name in unknown)} '
             f'(if it changes no arithmetic, pass ignore_config={tuple(unknown)!r})'
         )
-    for name, key in keys.items():
-        allowed, given = RANGES.get(name), key in values
-        if allowed is not None and name in family.defaults:
-            # A null would not be the default, and `transformers` refuses it.
-            allowed = dataclasses.replace(allowed, optional=None in family.must_be.get(key, ()))
-        if given and allowed is not None and values[key] not in allowed:
-            named = spelled.get(key, key)
-            problems.append(f'{named}={shortened(values[key])} must be {allowed}')
-        choices = tuple(family.values.get(name, CHOICES.get(name, ())))
-        if given and choices and not _is_one_of(values[key], choices):
-            problems.append(f'{key}={shortened(values[key])} must be {either(choices)}')
-    activation = values.get(keys['hidden_act'], ACTIVATIONS[0])
-    if activation not in ACTIVATIONS:
-        problems.append(
-            f'{keys["hidden_act"]}={shortened(activation)} is not implemented (only '
-            f'{", ".join(ACTIVATIONS)} are)'
-        )
-    for key, (kind, is_of_kind) in _OTHERS.items():
-        given = key in values and not (values[key] is None and key in _MAY_BE_NULL)
-        if given and key not in (*ignore, *keys.values()) and not is_of_kind(values[key]):
-            problems.append(f'{key}={shortened(values[key])} must be {kind}')
+    for key, is_allowed, needed in _checks(family, keys, ignore):
+        if key in values and not is_allowed(values[key]):
+            problems.append(f'{spelled.get(key, key)}={shortened(values[key])} {needed}')
     if problems:
         raise ValueError('; '.join(problems) + '.')
-    read = {
-        name: values[key]
+    found = {
+        name: family.values[name][values[key]] if name in family.values else values[key]
         for name, key in keys.items()
         if key in values and not (values[key] is None and name in family.defaults)
     }
-    for name, ours in family.values.items():
-        if name in read:
-            read[name] = ours[read[name]]
-    about = {'model_type': model_type, **fixed(family), **family.defaults, **read}
+    about = {'model_type': family.model_type, **fixed(family), **family.defaults, **found}
     size = about['hidden_size'] / about['num_attention_heads']
     if 'head_dim' in family.ignored and values.get('head_dim') not in (None, size):
         raise ValueError(f'head_dim={shortened(values["head_dim"])} must be {size:g}.')
@@ -236,13 +193,46 @@ def read_config(values: Mapping[str, Any], *, ignore: tuple[str, ...] = ()) -> d
     return about
 
 
+def _family_of(values: Mapping[str, Any], ignore: tuple[str, ...]) -> Family:
+    """Return the family of a config.json, which another one's `model_type` may hide."""
+    if 'model_type' in ignore:
+        return FAMILIES['bert']
+    for family in FAMILIES.values():
+        if family.known_by and family.known_by.items() <= values.items():
+            return family
+    model_type = values.get('model_type', 'bert')
+    if not isinstance(model_type, str) or model_type not in FAMILIES:
+        raise ValueError(f'{not_implemented(model_type)}.')
+    return FAMILIES[model_type]
+
+
+def _checks(
+    family: Family, keys: Mapping[str, str], ignore: tuple[str, ...]
+) -> Iterator[tuple[str, Callable[[Any], bool], str]]:
+    """Yield keys of config.json, the tests of their values, and what is said of a wrong one."""
+    for name, key in keys.items():
+        numbers = RANGES.get(name)
+        if numbers is not None and name in family.defaults:
+            # A null would not be the default, and `transformers` refuses it.
+            optional = None in family.must_be.get(key, ())
+            numbers = dataclasses.replace(numbers, optional=optional)
+        if numbers is not None:
+            yield key, numbers.__contains__, f'must be {numbers}'
+        choices = tuple(family.values.get(name, CHOICES.get(name, ())))
+        if choices:
+            yield key, _is_one_of(choices), f'must be {either(choices)}'
+    known = f'is not implemented (only {", ".join(ACTIVATIONS)} are)'
+    yield keys['hidden_act'], ACTIVATIONS.__contains__, known
+    for key, (kind, _) in _OTHERS.items():
+        if key not in (*ignore, *keys.values()):
+            yield key, functools.partial(_is_other, key), f'must be {kind}'
+
+
 def _read_pruned(key: str, value: Any, groups: tuple[int, ...]) -> tuple[tuple[int, ...], ...]:
     """Return the heads that each layer has lost, by layers of the file; () if none has."""
     value = {} if value is None else value
     if not isinstance(value, dict) or not all(
-        re.fullmatch(r'[0-9]{1,9}', str(layer))
-        and isinstance(heads, list)
-        and all(isinstance(head, int) and not isinstance(head, bool) for head in heads)
+        re.fullmatch(r'[0-9]{1,9}', str(layer)) and _is_list_of(int)(heads)
         for layer, heads in value.items()
     ):
         raise ValueError(
@@ -260,98 +250,64 @@ def _read_pruned(key: str, value: Any, groups: tuple[int, ...]) -> tuple[tuple[i
 def _modernised(values: Mapping[str, Any], family: Family) -> tuple[dict[str, Any], list[str]]:
     """Return settings with the keys of today and bases of rotary positions, and what is wrong."""
     values, problems = dict(values), []
-    if 'max_trained_positions' in family.ignored and values.pop('rotary_scaling_factor', None):
-        # Beyond these, the authors' own code turns by other angles in longer texts.
-        values['n_positions'] = values.get('max_trained_positions', 2048)
+    if family.modernise is not None:
+        family.modernise(values, problems)
     for old, new in family.former.items():
         if old in values:
             if new in values and values[old] != values[new]:
                 both = f'{old}={shortened(values[old])} and {new}={shortened(values[new])}'
                 problems.append(f'{both} are one setting: leave one of them out')
             values = {new: values.pop(old)} | values
-    if 'layer_types' in family.reads:
-        values, wrong = _with_layer_types(values)
-        problems += wrong
-    bases = values.pop('rope_parameters', None)
+    if 'rope_theta' in family.reads:
+        problems += _take_rope(values, family)
+    return values, problems
+
+
+def _take_rope(values: dict[str, Any], family: Family) -> list[str]:
+    """Put bases of rotary positions from `rope_parameters` in their places; return what is wrong.
+
+    There is one for all layers, or one for each kind where a family has two.
+    """
+    bases, problems = values.pop('rope_parameters', None), []
     theta, local = family.keys.get('rope_theta', 'rope_theta'), 'local_rope_theta'
-    kinds: dict[Any, str] = {None: theta}
-    if local in family.reads:
-        kinds = {GLOBAL: theta, LOCAL: local}
-    # One for all layers, or one for each kind where a family has two.
+    kinds = {GLOBAL: theta, LOCAL: local} if local in family.reads else {None: theta}
     given = {} if bases is None else bases if None not in kinds else {None: bases}
     if not isinstance(given, dict) or not given.keys() <= kinds.keys():
-        return values, [*problems, f'rope_parameters={shortened(bases)} is not implemented']
+        return [f'rope_parameters={shortened(bases)} is not implemented']
     for kind, rope in given.items():
         for key, value in rope.items() if isinstance(rope, dict) else [('', rope)]:
             if key == 'rope_theta':
                 values[kinds[kind]] = value
-            elif not _is_one_of(value, _ROPE.get(key, ())):
+            elif not _is_one_of(_ROPE.get(key, ()))(value):
                 named = ': '.join(filter(None, ('rope_parameters', kind, key)))
                 problems.append(f'{named}={shortened(value)} is not implemented')
-    return values, problems
-
-
-def _with_layer_types(values: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
-    """Return settings with `layer_types`: older files say only how often a layer is global."""
-    problems = []
-    count, every = values.get('num_hidden_layers', 0), values.pop('global_attn_every_n_layers', 3)
-    kinds = values.pop('layer_types', None)
-    if kinds is not None and _is_list_of_texts(kinds):
-        values['layer_types'] = tuple(kinds)
-    elif kinds is not None:
-        problems.append(f'layer_types={shortened(kinds)} must be a list of texts')
-    elif every not in Range(1, 1_000):
-        problems.append(f'global_attn_every_n_layers={shortened(every)} must be {Range(1, 1_000)}')
-    elif count in RANGES['num_hidden_layers']:
-        values['layer_types'] = tuple(LOCAL if layer % every else GLOBAL for layer in range(count))
-    return values, problems
-
-
-def _with_distances(values: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
-    """Return DeBERTa's settings with its parts of scores as a tuple, and what is wrong."""
-    values, problems = dict(values), []
-    kinds = values.pop('pos_att_type', None)
-    kinds = [] if kinds in (None, '') else kinds
-    if isinstance(kinds, str):
-        kinds = [kind.strip() for kind in kinds.lower().split('|')]
-    if _is_list_of_texts(kinds) and set(kinds) <= set(SCORE_PARTS[1:]):
-        values['pos_att_type'] = tuple(kind for kind in SCORE_PARTS[1:] if kind in kinds)
-    else:
-        problems.append(f'pos_att_type={shortened(kinds)} must name some of {SCORE_PARTS[1:]}')
-    width, heads = values.get('hidden_size'), values.get('num_attention_heads')
-    for key, count in (('pooler_hidden_size', 1), ('attention_head_size', heads)):
-        size = values.pop(key, None)
-        sizes = all(each in Range(1, 100_000) for each in (size, count, width))
-        if size is not None and not (sizes and size * count == width):
-            problems.append(f'{key}={shortened(size)} is not implemented')
-    return values, problems
+    return problems
 
 
 def write_config(config: BertConfig) -> dict[str, Any]:
     """Return the content of a `config.json` that Hugging Face and `read_config` understand."""
-    values = {key: getattr(config, name) for name, key in _keys(config.family).items()}
-    for name, ours in config.family.values.items():
+    family = config.family
+    # `transformers` would make a table of no width.
+    values = {'position_embedding_type': 'absolute'} | {
+        key: getattr(config, name)
+        for name, key in _keys(family).items()
+        if name != 'embedding_size' or config.embedding_size is not None
+    }
+    for name, ours in family.values.items():
         theirs = {our: their for their, our in ours.items()}
-        values[config.family.keys.get(name, name)] = theirs[getattr(config, name)]
-    for key in ('layer_types', 'pos_att_type'):
-        if values.get(key) is not None:
-            values[key] = list(values[key])
-    if values.get('embedding_size', 0) is None:
-        # `transformers` would make a table of no width.
-        del values['embedding_size']
-    values |= {'model_type': config.model_type, 'dtype': 'float32'}
-    if 'position_embedding_type' not in values:
-        values['position_embedding_type'] = 'absolute'
-    if config.family.code:
-        values |= {**config.family.known_by, 'auto_map': dict(config.family.code)}
+        values[family.keys.get(name, name)] = theirs[getattr(config, name)]
+    values |= {name: list(value) for name, value in values.items() if isinstance(value, tuple)}
+    values |= {'model_type': family.model_type, 'dtype': 'float32'}
+    if family.code:
+        values |= {**family.known_by, 'auto_map': dict(family.code)}
     if any(config.pruned_heads):
         # ALBERT's layers have the numbers that they have in the file.
         lost = dict(zip(config.groups, config.pruned_heads, strict=True))
-        values[config.family.pruned_key] = {
+        values[family.pruned_key] = {
             str(layer): list(heads) for layer, heads in lost.items() if heads
         }
     ending = CLASSES.get(config.head, 'Model') if config.has_head else 'Model'
-    values['architectures'] = [f'{config.family.name}{ending}']
+    values['architectures'] = [f'{family.name}{ending}']
     values['tie_word_embeddings'] = config.tie_word_embeddings
     if config.head in (SEQUENCES, TOKENS) and config.label_names:
         values['id2label'] = {str(index): name for index, name in enumerate(config.label_names)}

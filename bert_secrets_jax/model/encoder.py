@@ -1,6 +1,6 @@
 """From tokens to the output of the last layer: embeddings, self-attention, feed-forward layers.
 
-A layer is a composition that the frozen record of its family describes (`families.py`). The
+A layer is a composition that the frozen record of its family describes (`families`). The
 arithmetic of attention and the legend of shapes are in `attention.py`.
 """
 
@@ -20,10 +20,17 @@ from jaxtyping import Array, Bool, Float, Int
 from bert_secrets_jax.model import attention, parts
 from bert_secrets_jax.model.config import BertConfig, LayerKind
 from bert_secrets_jax.model.intervention import Intervention
+from bert_secrets_jax.model.positions import absolute, bias, disentangled, rotary
+from bert_secrets_jax.model.positions.disentangled import with_distances
+from bert_secrets_jax.model.positions.rotary import turned
 
 PROJECTIONS = ('query', 'key', 'value')
 # All layers that have an output for each head: DeBERTa may have some of their own for distances.
 OF_HEADS = (*PROJECTIONS, 'distance_key', 'distance_query')
+Hidden = Float[Array, 'B T D']
+Rows = Float[Array, '*rows D']
+# The output of a layer, the learned maps, and the outputs of the heads: a layer emits them.
+Emitted = tuple[Hidden, Float[Array, 'B N T T'], attention.Queries]
 
 
 @flax.struct.dataclass
@@ -42,14 +49,6 @@ class LayerScope(attention.Scope):
     distances: Any = None
     convolved: Any = None
     is_convolved: Any = None
-
-
-def _positions(config: BertConfig, input_ids):
-    """Return the positions [B, T], or [1, T] if they are the same in every example."""
-    if not config.family.positions_after_padding:
-        return jnp.arange(input_ids.shape[-1])[None, :]
-    written = (input_ids != config.pad_token_id).astype(jnp.int32)
-    return config.pad_token_id + written * jnp.cumsum(written, axis=-1)
 
 
 class Embeddings(nn.Module):
@@ -71,86 +70,51 @@ class Embeddings(nn.Module):
         *,
         deterministic: bool,
     ):
-        config = self.config
-        length = input_ids.shape[-1]
-        if length > config.max_length:
-            raise ValueError(
-                f'Sequences of {length} tokens, but the model has {config.max_length} positions: '
-                'encode with a smaller max_length.'
-            )
-        width = config.embedding_size or config.hidden_size
-
-        def embed(count: int, name: str, ids, features: int = width):
-            initial = nn.initializers.normal(config.initializer_range)
-            table = nn.Embed(count, features, embedding_init=initial, name=name)
-            # Weights may be stored in 16 bits.
-            return table(ids).astype(jnp.float32)
-
-        if inputs_embeds is None:
-            total = embed(config.vocab_size, 'word', input_ids)
-        else:
-            total = inputs_embeds
-        if config.token_dropout:
-            total = _without_masked(config, total, input_ids, attention_mask)
-        if config.type_vocab_size:
-            total += embed(config.type_vocab_size, 'token_type', token_type_ids)
-        if config.use_task_id:
-            assert config.task_type_vocab_size is not None
-            total += embed(config.task_type_vocab_size, 'task_type', jnp.zeros_like(input_ids))
-        if config.has_positions:
-            positions = _positions(config, input_ids)
-            total += embed(config.max_position_embeddings, 'position', positions)
-        projects = width != config.hidden_size or config.family.projects_always
-        if projects and config.family.projects_first:
-            total = parts.dense(config, config.hidden_size, 'project', bias=False)(total)
+        config, family = self.config, self.config.family
+        _check_length(config, input_ids.shape[-1])
+        total = _summed(config, input_ids, token_type_ids, attention_mask, inputs_embeds)
+        project, width = parts.unchanged, config.hidden_size
+        if family.projects_always or config.embedding_size not in (None, width):
+            project = parts.dense(config, width, 'project', bias=not family.projects_first)
+        if family.projects_first:
+            total = project(total)
         hidden = parts.layer_norm(config, 'norm')(total) if config.emb_layer_norm_before else total
-        if config.family.zero_padding:
+        if family.zero_padding:
             hidden = hidden * attention_mask[..., None]
-        dropout = parts.Dropout(config.hidden_dropout_prob)
-        if config.family.embedding_dropout:
-            hidden = dropout(hidden, example_ids, deterministic=deterministic)
-        if projects and not config.family.projects_first:
-            hidden = parts.dense(config, config.hidden_size, 'project')(hidden)
-        bias = None
-        if config.family.relative_buckets:
-            buckets = attention.distance_buckets(length, config.family.relative_buckets)
-            biases = embed(
-                config.family.relative_buckets,
-                'relative_position',
-                jnp.asarray(buckets),
-                config.num_attention_heads,
-            )
-            bias = jnp.moveaxis(biases, -1, 0)[None]
-        elif config.position_embedding_type == 'alibi':
-            bias = jnp.asarray(attention.fall_with_distance(length, config.num_attention_heads))
-        hidden = hidden.astype(config.array_dtype)
-        scope = LayerScope(
-            visible=None,
-            bias=bias,
-            interleaved=config.family.sinusoidal,
-            summands=1 + len(config.pos_att_type),
+        dropout = functools.partial(
+            parts.Dropout(config.hidden_dropout_prob),
+            example_ids=example_ids,
+            deterministic=deterministic,
         )
-        if config.relative_attention:
-            rows = 2 * config.distances[0]
-            distances = embed(rows, 'distance', jnp.arange(rows), config.hidden_size)
-            if config.norm_rel_ebd == 'layer_norm':
-                distances = parts.layer_norm(config, 'distance_norm')(distances)
-            scope = dataclasses.replace(scope, distances=distances.astype(config.array_dtype))
-        if config.conv_kernel_size:
-            convolution = nn.Conv(
-                config.hidden_size,
-                (config.conv_kernel_size,),
-                feature_group_count=config.conv_groups,
-                dtype=jnp.dtype(config.array_dtype),
-                kernel_init=nn.initializers.normal(config.initializer_range),
-                precision=parts.matmul_precision(config),  # pyright: ignore[reportArgumentType]
-                name='conv',
-            )
-            convolved = dropout(convolution(hidden), example_ids, deterministic=deterministic)
-            scope = dataclasses.replace(
-                scope, convolved=parts.ACTIVATIONS[config.conv_act](convolved)
-            )
-        return hidden, _scopes(config, attention_mask, scope)
+        if family.embedding_dropout:
+            hidden = dropout(hidden)
+        if not family.projects_first:
+            hidden = project(hidden)
+        hidden = hidden.astype(config.array_dtype)
+        return hidden, _scopes(config, attention_mask, _convolution(config, hidden, dropout))
+
+
+def _summed(config: BertConfig, input_ids, token_type_ids, attention_mask, words):
+    """Return the sum of the embeddings; `words` are those of wordpieces, if they are given."""
+    embed = functools.partial(parts.embedded, config)
+    total = embed(config.vocab_size, 'word', input_ids) if words is None else words
+    if config.token_dropout:
+        total = _without_masked(config, total, input_ids, attention_mask)
+    if config.type_vocab_size:
+        total += embed(config.type_vocab_size, 'token_type', token_type_ids)
+    if config.use_task_id:
+        total += embed(config.task_type_vocab_size, 'task_type', jnp.zeros_like(input_ids))
+    if config.has_positions:
+        total += absolute.added(config, input_ids)
+    return total
+
+
+def _check_length(config: BertConfig, length: int) -> None:
+    if length > config.max_length:
+        raise ValueError(
+            f'Sequences of {length} tokens, but the model has {config.max_length} positions: '
+            'encode with a smaller max_length.'
+        )
 
 
 def _without_masked(config: BertConfig, embedded, input_ids, attention_mask):
@@ -163,49 +127,45 @@ def _without_masked(config: BertConfig, embedded, input_ids, attention_mask):
     return jnp.where(masked[..., None], 0, embedded) * scale[:, None, None]
 
 
-def _scopes(config: BertConfig, attention_mask, scope: LayerScope) -> LayerScope:
-    """Return the scopes of the kinds of layers, stacked, from what all of them have."""
-    length = attention_mask.shape[-1]
-    scopes = []
-    for kind in distinct_kinds(config):
-        turns = None
-        if kind.rope_theta is not None:
-            turns = turns_of(config, kind.rope_theta, length)
-        visible = attention.visible_keys(attention_mask, kind.reach)
-        normed = jnp.array(kind.normed) if config.family.first_layer_unnormed else None
-        is_convolved = jnp.array(kind.convolved) if config.conv_kernel_size else None
-        changes = {'turns': turns, 'normed': normed, 'is_convolved': is_convolved}
-        scopes.append(dataclasses.replace(scope, visible=visible, **changes))
-    if len({scope.visible.shape for scope in scopes}) > 1:
-        size = (len(attention_mask), 1, length, length)
-        scopes = [scope.replace(visible=jnp.broadcast_to(scope.visible, size)) for scope in scopes]
+def _convolution(config: BertConfig, hidden, dropout: Callable[[Any], Any]):
+    """Return what DeBERTa adds to its first layer: a convolution over embeddings; None without."""
+    if not config.conv_kernel_size:
+        return None
+    convolution = nn.Conv(
+        config.hidden_size,
+        (config.conv_kernel_size,),
+        feature_group_count=config.conv_groups,
+        dtype=jnp.dtype(config.array_dtype),
+        kernel_init=nn.initializers.normal(config.initializer_range),
+        precision=parts.matmul_precision(config),  # pyright: ignore[reportArgumentType]
+        name='conv',
+    )
+    return parts.ACTIVATIONS[config.conv_act](dropout(convolution(hidden)))
+
+
+def _scopes(config: BertConfig, attention_mask, convolved) -> LayerScope:
+    """Return the scopes of the kinds of layers, stacked; all but four entries are the same."""
+    length, kinds = attention_mask.shape[-1], distinct_kinds(config)
+    common = LayerScope(
+        visible=None,
+        bias=bias.of_scores(config, length),
+        interleaved=config.family.sinusoidal,
+        summands=1 + len(config.pos_att_type),
+        distances=disentangled.embedded_distances(config),
+        convolved=convolved,
+    )
+    visible = [attention.visible_keys(attention_mask, kind.reach) for kind in kinds]
+    size = np.broadcast_shapes(*(each.shape for each in visible))
+    scopes = [
+        common.replace(
+            visible=jnp.broadcast_to(seen, size),
+            turns=rotary.turns_of(config, kind.rope_theta, length),
+            normed=jnp.array(kind.normed) if config.family.first_layer_unnormed else None,
+            is_convolved=jnp.array(kind.convolved) if config.conv_kernel_size else None,
+        )
+        for kind, seen in zip(kinds, visible, strict=True)
+    ]
     return jax.tree.map(lambda *each: jnp.stack(each), *scopes)
-
-
-def frequencies_of(config: BertConfig, rope_theta: float) -> np.ndarray:
-    """Return the frequencies [H/2] of rotary positions of a base."""
-    if config.rope_frequencies is not None:
-        return np.array(config.rope_frequencies, np.float32)
-    return attention.rotation_frequencies(config.head_size, rope_theta)
-
-
-def turns_of(config: BertConfig, rope_theta: float, length: int) -> Float[Array, '2 T half']:
-    """Return the cosines and sines of the angles of rotary positions of a base."""
-    if config.family.sinusoidal:
-        table = attention.sinusoids(length, config.head_size)
-        return jnp.asarray(table).astype(config.rotary_rounding).astype(jnp.float32)
-    frequencies = jnp.asarray(frequencies_of(config, rope_theta))
-    angles = jnp.arange(length, dtype=jnp.float32)[:, None] * frequencies[None, :]
-    return jnp.stack([jnp.cos(angles), jnp.sin(angles)])
-
-
-def turned(config: BertConfig, value: Float[Array, 'B S N H']) -> Float[Array, 'B S N H']:
-    """Return values rotated by their positions, where a model does that (`rotary_value`)."""
-    if not config.rotary_value:
-        return value
-    assert config.rope_theta is not None
-    turns = turns_of(config, config.rope_theta, value.shape[1])
-    return attention.rotate(value, turns, interleaved=config.family.sinusoidal)
 
 
 def distinct_kinds(config: BertConfig) -> list[LayerKind]:
@@ -215,8 +175,7 @@ def distinct_kinds(config: BertConfig) -> list[LayerKind]:
 
 def kinds_of_layers(config: BertConfig) -> list[int]:
     """Return the place of each layer's kind among `distinct_kinds`."""
-    distinct = distinct_kinds(config)
-    return [distinct.index(kind) for kind in config.layer_kinds]
+    return list(map(distinct_kinds(config).index, config.layer_kinds))
 
 
 def scope_of(scopes: LayerScope, kind: int | Int[Array, '']) -> LayerScope:
@@ -238,13 +197,13 @@ class SelfAttention(nn.Module):
     @nn.compact
     def __call__(
         self,
-        hidden: Float[Array, 'B T D'],
+        hidden: Hidden,
         scope: LayerScope,
         intervention: Intervention,
         example_ids: Int[Array, ' B'] | None,
         *,
         deterministic: bool,
-    ) -> tuple[Float[Array, 'B T D'], Float[Array, 'B N T T'], Float[Array, 'B T N H']]:
+    ) -> Emitted:
         config = self.config
         precision = parts.matmul_precision(config)
         layer = functools.cache(functools.partial(project, config, heads=self.heads))
@@ -267,23 +226,6 @@ class SelfAttention(nn.Module):
         return project_back(config, 'output')(contexts), learned, contexts
 
 
-def with_distances(
-    config: BertConfig, scope: LayerScope, make: Callable[[str, Any], Any]
-) -> LayerScope:
-    """Return a scope with the keys and queries of distances; `make` projects by a named layer."""
-    if scope.distances is None:
-        return scope
-    rows = attention.distance_rows(scope.visible.shape[-1], *config.distances)
-    seen = scope.distances[rows.min() : rows.max() + 1]
-    own = '' if config.share_att_key else 'distance_'
-    return dataclasses.replace(
-        scope,
-        keys=make(f'{own}key', seen) if 'c2p' in config.pos_att_type else None,
-        queries=make(f'{own}query', seen) if 'p2c' in config.pos_att_type else None,
-        rows=jnp.asarray(rows - rows.min()),
-    )
-
-
 def project(
     config: BertConfig, name: str | None = None, heads: int | None = None
 ) -> nn.DenseGeneral:
@@ -303,14 +245,12 @@ class AttentionInput(nn.Module):
     config: BertConfig
 
     @nn.compact
-    def __call__(
-        self, hidden: Float[Array, '*rows D'], normed: Bool[Array, ''] | None = None
-    ) -> Float[Array, '*rows D']:
+    def __call__(self, hidden: Rows, normed: Bool[Array, ''] | None = None) -> Rows:
         """Return what attention reads of the hidden states; `normed` as in `LayerScope`."""
         config = self.config
         if not config.family.norm_first:
             return hidden
-        read = parts.layer_norm(config, 'attention_norm')(hidden).astype(config.array_dtype)
+        read = parts.normed(config, 'attention_norm', hidden)
         return read if normed is None else jnp.where(normed, read, hidden)
 
 
@@ -322,50 +262,43 @@ class RestOfLayer(nn.Module):
     @nn.compact
     def __call__(
         self,
-        residual: Float[Array, '*rows D'],
+        residual: Rows,
         scope: LayerScope | None = None,
         dropout: Callable[[Any], Any] | None = None,
-    ) -> Float[Array, '*rows D']:
+    ) -> Rows:
         """Return the output of the layer, from its input plus the output of its attention.
 
         `scope` is needed where a convolution is added. `dropout` drops elements within the
         feed-forward layer or of its output; None drops nothing.
         """
-        config = self.config
-        within = after = parts.unchanged
-        if dropout is not None and config.family.dropout_in_feed_forward:
-            within = dropout
-        if dropout is not None and config.family.dropout_after_feed_forward:
-            after = dropout
-        if config.family.norm_first:
-            normed = parts.layer_norm(config, 'output_norm')(residual).astype(config.array_dtype)
-            return residual + after(_feed_forward(config, normed, within))
-        hidden = parts.layer_norm(config, 'attention_norm')(residual).astype(config.array_dtype)
-        fed = after(_feed_forward(config, hidden, within))
-        hidden = parts.layer_norm(config, 'output_norm')(hidden + fed).astype(config.array_dtype)
+        config, family = self.config, self.config.family
+        drop = dropout or parts.unchanged
+        norm = 'output_norm' if family.norm_first else 'attention_norm'
+        read = parts.normed(config, norm, residual)
+        within = drop if family.dropout_in_feed_forward else parts.unchanged
+        fed = _feed_forward(config, read, within)
+        if family.dropout_after_feed_forward:
+            fed = drop(fed)
+        if family.norm_first:
+            return residual + fed
+        hidden = parts.normed(config, 'output_norm', read + fed)
         if not config.conv_kernel_size:
             return hidden
         assert scope is not None
-        joined = parts.layer_norm(config, 'conv_norm')(
-            hidden + jnp.broadcast_to(scope.convolved, hidden.shape)
-        )
-        return jnp.where(scope.is_convolved, joined.astype(config.array_dtype), hidden)
+        convolved = jnp.broadcast_to(scope.convolved, hidden.shape)
+        joined = parts.normed(config, 'conv_norm', hidden + convolved)
+        return jnp.where(scope.is_convolved, joined, hidden)
 
 
 def _feed_forward(config: BertConfig, hidden, dropout: Callable[[Any], Any]):
+    family, inner = config.family, config.intermediate_size
     activation = parts.ACTIVATIONS[config.hidden_act]
-    layer = functools.partial(parts.dense, config, bias=config.mlp_bias)
-    if config.family.gated:
-        bias = config.mlp_bias and config.family.bias_of_gates
-        gates = parts.dense(config, (2, config.intermediate_size), 'intermediate', bias=bias)
-        both = gates(hidden)
-        wide = activation(both[..., 0, :]) * both[..., 1, :]
-    else:
-        wide = activation(layer(config.intermediate_size, 'intermediate')(hidden))
-    return layer(config.hidden_size, 'output')(dropout(wide))
-
-
-Emitted = tuple[Float[Array, 'B T D'], Float[Array, 'B N T T'], Float[Array, 'B T N H']]
+    layer = functools.partial(parts.dense, config)
+    first = (2, inner) if family.gated else inner
+    bias = config.mlp_bias and family.bias_of_gates
+    wide = layer(first, 'intermediate', bias=bias)(hidden)
+    wide = activation(wide[..., 0, :]) * wide[..., 1, :] if family.gated else activation(wide)
+    return layer(config.hidden_size, 'output', bias=config.mlp_bias)(dropout(wide))
 
 
 class Layer(nn.Module):
@@ -381,12 +314,12 @@ class Layer(nn.Module):
     @nn.compact
     def __call__(
         self,
-        hidden: Float[Array, 'B T D'],
+        hidden: Hidden,
         kind: int | Int[Array, ''],
         intervention: Intervention,
         scopes: LayerScope,
         example_ids: Int[Array, ' B'] | None,
-    ) -> tuple[Float[Array, 'B T D'], Emitted]:
+    ) -> tuple[Hidden, Emitted]:
         config = self.config
         scope = scope_of(scopes, kind)
         dropout = functools.partial(
@@ -407,6 +340,27 @@ class Layer(nn.Module):
         return hidden, (hidden, maps, contexts)
 
 
+def layers_of(config: BertConfig, deterministic: bool) -> Callable[..., Any]:
+    """Return all layers, one after the other: stacked, or apart if some have lost heads.
+
+    They take hidden states, an intervention, scopes and numbers of examples, and return the last
+    hidden states and what each layer emits, on a leading axis.
+    """
+    if config.pruned_heads:
+        return LayersApart(config, deterministic, name='layers')
+    # A backward pass keeps the products: all else is computed again faster than stored.
+    layer = nn.remat(Layer, policy=jax.checkpoint_policies.dots_saveable, prevent_cse=False)
+    stacked = nn.scan(
+        layer,
+        variable_axes={'params': 0},
+        split_rngs={'params': True, 'dropout': True},
+        in_axes=(0, 0, nn.broadcast, nn.broadcast),  # pyright: ignore[reportArgumentType]
+        length=config.num_hidden_layers,
+    )(config, deterministic, name='layers')
+    kinds = jnp.array(kinds_of_layers(config))
+    return lambda hidden, *rest: stacked(hidden, kinds, *rest)
+
+
 class LayersApart(nn.Module):
     """All layers, one after the other, each with parameters of its own shapes.
 
@@ -417,18 +371,16 @@ class LayersApart(nn.Module):
     deterministic: bool = True
 
     @nn.compact
-    def __call__(self, hidden, scopes, example_ids):
+    def __call__(self, hidden, intervention, scopes, example_ids):
         config, each = self.config, []
         kinds = kinds_of_layers(config)
         for number, (kind, left) in enumerate(zip(kinds, config.heads_left, strict=True)):
             heads = np.array(left, int)
-            layer = Layer(
-                config, deterministic=self.deterministic, heads=len(heads), name=str(number)
-            )
+            layer = Layer(config, self.deterministic, len(heads), name=str(number))
             seen = scopes
             if scopes.bias is not None:
                 seen = scopes.replace(bias=scopes.bias[:, :, heads])
-            hidden, (state, maps, contexts) = layer(hidden, kind, Intervention(), seen, example_ids)
+            hidden, (state, maps, contexts) = layer(hidden, kind, intervention, seen, example_ids)
             spread = functools.partial(spread_heads, heads=heads, count=config.num_attention_heads)
             each.append((state, spread(maps, axis=1), spread(contexts, axis=2)))
         return hidden, jax.tree.map(lambda *layers: jnp.stack(layers), *each)

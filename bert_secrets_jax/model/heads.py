@@ -14,6 +14,8 @@ from bert_secrets_jax.model.config import EMBEDDING, MASKED_LM, QUESTIONS, SEQUE
 from bert_secrets_jax.model.embedding import CLS, LAST, MAX, MEAN, ROOT, WEIGHTED, Pooling
 
 Mask = Bool[Array, 'B T'] | Int[Array, 'B T']
+Rows = Float[Array, '*rows D']
+Words = Float[Array, 'V E']
 
 
 def pooled_tokens(
@@ -72,12 +74,12 @@ class Pooler(nn.Module):
     config: BertConfig
 
     @nn.compact
-    def __call__(self, tokens: Float[Array, '*rows D']) -> Float[Array, '*rows D']:
+    def __call__(self, tokens: Rows) -> Rows:
         config = self.config
         layer = parts.dense(config, config.hidden_size, 'pooler', bias=config.classifier_bias)
         pooled = parts.ACTIVATIONS[config.family.pooler_act or config.hidden_act](layer(tokens))
         if config.family.pooler_norm:
-            pooled = parts.layer_norm(config, 'pooler_norm')(pooled).astype(config.array_dtype)
+            pooled = parts.normed(config, 'pooler_norm', pooled)
         return pooled
 
 
@@ -118,9 +120,7 @@ class MaskedLM(nn.Module):
     config: BertConfig
 
     @nn.compact
-    def __call__(
-        self, tokens: Float[Array, '*rows D'], embedding: Float[Array, 'V E']
-    ) -> Float[Array, '*rows V']:
+    def __call__(self, tokens: Rows, embedding: Words) -> Float[Array, '*rows V']:
         """Return the logits in float32, from the embeddings of wordpieces if weights are tied."""
         config = self.config
         if not (config.family.pools_tokens or config.family.lm_plain):
@@ -147,7 +147,7 @@ class MaskedLM(nn.Module):
 class Headed(NamedTuple):
     """The output of the encoder, that of the pooler, and logits in float32, if there are any."""
 
-    encoded: Float[Array, '*rows D']
+    encoded: Rows
     pooled: Float[Array, '*inputs D'] | None = None
     logits: Float[Array, '*predicted C'] | None = None
 
@@ -165,9 +165,9 @@ class Head(nn.Module):
     @nn.compact
     def __call__(
         self,
-        hidden: Float[Array, '*rows D'],
+        hidden: Rows,
         attention_mask: Mask | None = None,
-        embedding: Float[Array, 'V E'] | None = None,
+        embedding: Words | None = None,
         example_ids: Int[Array, ' B'] | None = None,
     ) -> Headed:
         """Return the logits, and what they are made from; the embedding of a text is its logits.
@@ -184,7 +184,7 @@ class Head(nn.Module):
         pool = parts.within(self, Pooler(config))
         encoded, pooled, logits = hidden, None, None
         if family.norm_first:
-            encoded = parts.layer_norm(config, 'final_norm')(hidden).astype(config.array_dtype)
+            encoded = parts.normed(config, 'final_norm', hidden)
         # A pooler of each token reads no whole input.
         if config.add_pooler and (config.head == SEQUENCES or not family.pools_tokens):
             read, late = encoded, config.classifier_pooling == 'late'

@@ -11,6 +11,14 @@ from jaxtyping import Array, Float
 from bert_secrets_jax.model import attention
 from bert_secrets_jax.model.config import BertConfig
 
+# The shapes that the arguments of `Bert` may have, by the names of their axes.
+_SHAPES = {
+    'head_mask': ('layers, heads', 'batch, layers, heads'),
+    'replacement': ('layers, heads, width', 'batch, layers, length, heads, width'),
+    'map_change': ('batch, layers, heads, length, length',),
+    'part_mask': ('layers, parts, heads',),
+}
+
 
 @flax.struct.dataclass
 class Intervention:
@@ -74,40 +82,36 @@ def intervention_on(
         'width': config.head_size,
         'parts': len(config.score_parts),
     }
-    head_mask, replacement, map_change = given.mask, given.replacement, given.map_change
-    baseline, part_mask = given.baseline, given.part_mask
+    baseline = given.baseline
     attention.check_baseline(baseline)
-    _check_shape('head_mask', head_mask, sizes, 'layers, heads', 'batch, layers, heads')
-    if baseline in attention.MAP_BASELINES and replacement is not None:
+    mask = _fitted('head_mask', given.mask, sizes)
+    if baseline in attention.MAP_BASELINES and given.replacement is not None:
         raise ValueError(
             f'{baseline=} takes no replacement: give one with {attention.OUTPUT_BASELINES}.'
         )
-    lacks = replacement is None and head_mask is not None
+    lacks = given.replacement is None and mask is not None
     if baseline in attention.OUTPUT_BASELINES and lacks:
         raise ValueError(
             f'{baseline=} needs a replacement, the outputs that disabled heads get: contexts '
             'of another pass, or bs.mean_contexts(pretrained, batches).'
         )
-    outputs = 'layers, heads, width', 'batch, layers, length, heads, width'
-    _check_shape('replacement', replacement, sizes, *outputs)
-    _check_shape('map_change', map_change, sizes, 'batch, layers, heads, length, length')
-    _check_shape('part_mask', part_mask, sizes, 'layers, parts, heads')
-    if head_mask is not None:
-        head_mask = jnp.moveaxis(jnp.asarray(head_mask, jnp.float32), -2, 0)
-    if replacement is not None:
-        replacement = jnp.asarray(replacement)
-        if replacement.ndim == 3:
-            replacement = replacement[None, :, None]
-        replacement = jnp.moveaxis(replacement, 1, 0)
-    if map_change is not None:
-        map_change = jnp.moveaxis(jnp.asarray(map_change, jnp.float32), 1, 0)
-    part_mask = None if part_mask is None else jnp.asarray(part_mask, jnp.float32)
-    return Intervention(head_mask, replacement, map_change, part_mask, baseline)
+    replacement = _fitted('replacement', given.replacement, sizes)
+    if replacement is not None and replacement.ndim == 3:
+        replacement = replacement[:, None, None]
+    change = _fitted('map_change', given.map_change, sizes)
+    part_mask = _fitted('part_mask', given.part_mask, sizes)
+    return Intervention(mask, replacement, change, part_mask, baseline)
 
 
-def _check_shape(name: str, array: ArrayLike | None, sizes: dict[str, int], *shapes: str) -> None:
-    """Refuse an array that has none of the shapes, which are given by the names of their axes."""
-    known = {axes: [sizes[axis] for axis in axes.split(', ')] for axes in shapes}
-    if array is not None and list(jnp.shape(array)) not in known.values():
-        allowed = ' or '.join(f'[{axes}] = {shape}' for axes, shape in known.items())
-        raise ValueError(f'{name} must be {allowed}, got {list(jnp.shape(array))}.')
+def _fitted(name: str, array: ArrayLike | None, sizes: dict[str, int]) -> Array | None:
+    """Return an argument in float32 with layers first; refuse one that has none of its shapes."""
+    if array is None:
+        return None
+    known = {axes: [sizes[axis] for axis in axes.split(', ')] for axes in _SHAPES[name]}
+    for axes, shape in known.items():
+        if list(jnp.shape(array)) == shape:
+            return jnp.moveaxis(
+                jnp.asarray(array, jnp.float32), axes.split(', ').index('layers'), 0
+            )
+    allowed = ' or '.join(f'[{axes}] = {shape}' for axes, shape in known.items())
+    raise ValueError(f'{name} must be {allowed}, got {list(jnp.shape(array))}.')

@@ -6,7 +6,7 @@ import json
 import os
 import pathlib
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, cast
 
 import numpy as np
@@ -70,7 +70,6 @@ def load_tokenizer(directory: pathlib.Path, config: BertConfig, settings: Mappin
         made_of = () if content else tokenizer.vocab_files_names.values()
         pieces = _sentencepiece(directory / 'spm.model') if 'spm.model' in made_of else None
         _check_backend(tokenizer.backend_tokenizer, content, pieces)
-        vocabulary = tokenizer.get_vocab()
         lines = known = _vocabulary_lines(directory)
         if pieces:
             # The mask is added behind them.
@@ -90,44 +89,66 @@ def load_tokenizer(directory: pathlib.Path, config: BertConfig, settings: Mappin
             f'The vocabulary of the tokenizer in {directory} lacks {", ".join(lacking)}: is '
             'its file empty, cut off, or of another model?'
         )
-    named = {tokenizer.cls_token_id, tokenizer.sep_token_id}  # pyright: ignore[reportUnhashable]
-    # A token that a tokenizer does not name at all is missed when texts are encoded.
-    if None not in named and not added:
-        raise ValueError(
-            f'The tokenizer in {directory} puts no {tokenizer.cls_token} and '
-            f'{tokenizer.sep_token} around texts: its tokenizer.json needs a post_processor.'
-        )
-    if None not in named and {added[0], added[-1]} != named:
-        raise ValueError(
-            f'The tokenizer in {directory} begins and ends texts with '
-            f'{tokenizer.convert_ids_to_tokens([added[0], added[-1]])}, and names '
-            f'{tokenizer.cls_token!r} and {tokenizer.sep_token!r} in its settings: correct '
-            'special_tokens_map.json or tokenizer_config.json.'
-        )
-    numbers = collections.Counter(vocabulary.values())
-    twice = [token for token, number in vocabulary.items() if numbers[number] > 1]
-    if twice or sorted(numbers)[0] < 0:
-        raise ValueError(
-            f'The tokenizer in {directory} gives one number to {twice[:2]}: is tokenizer.json '
-            'damaged?'
-        )
-    _check_names(directory, tokenizer, content)
+    for fault in _faults(tokenizer, added, content):
+        raise ValueError(f'The tokenizer in {directory} {fault}')
     ends = [tokenizer.bos_token_id, tokenizer.eos_token_id]
     if tokenizer.cls_token is None and None not in ends and [*added[:1], *added[-1:]] == ends:
         # EuroBERT's stand where others have [CLS] and [SEP].
         tokenizer.cls_token, tokenizer.sep_token = tokenizer.bos_token, tokenizer.eos_token
+    vocabulary = tokenizer.get_vocab()
     _check_size(f'The tokenizer in {directory}', vocabulary, config)
     _tell_of_vocabulary(directory, vocabulary, config, lines)
     _tell_of_capitals(directory, tokenizer)
     return tokenizer
 
 
+def _faults(tokenizer: Any, added: Sequence[int], content: Mapping[str, Any]) -> Iterator[str]:
+    """Yield what makes a tokenizer unfit, where it puts the tokens `added` around texts."""
+    named = {tokenizer.cls_token_id, tokenizer.sep_token_id}  # pyright: ignore[reportUnhashable]
+    # A token that a tokenizer does not name at all is missed when texts are encoded.
+    if None not in named and not added:
+        yield (
+            f'puts no {tokenizer.cls_token} and {tokenizer.sep_token} around texts: its '
+            'tokenizer.json needs a post_processor.'
+        )
+    if None not in named and {added[0], added[-1]} != named:
+        yield (
+            'begins and ends texts with '
+            f'{tokenizer.convert_ids_to_tokens([added[0], added[-1]])}, and names '
+            f'{tokenizer.cls_token!r} and {tokenizer.sep_token!r} in its settings: correct '
+            'special_tokens_map.json or tokenizer_config.json.'
+        )
+    counts = collections.Counter(tokenizer.get_vocab().values())
+    twice = [token for token, number in tokenizer.get_vocab().items() if counts[number] > 1]
+    if twice or min(counts) < 0:
+        yield f'gives one number to {twice[:2]}: is tokenizer.json damaged?'
+    tokens = {name: getattr(tokenizer, name) for name in _NAMES if getattr(tokenizer, name)}
+    if tokenizer.eos_token is not None and tokenizer.pad_token == tokenizer.eos_token:
+        # The attention mask tells them apart.
+        del tokens['pad_token']
+    same = len({*tokens.values()}) < len(tokens)
+    model = content.get('model')
+    unknown = model.get('unk_token') if isinstance(model, dict) else None
+    around = json.dumps(content.get('post_processor'))
+    other = content.get('post_processor') is not None and not all(
+        json.dumps(tokens[name]) in around for name in ('cls_token', 'sep_token') if name in tokens
+    )
+    if same or other or unknown not in (None, tokenizer.unk_token):
+        yield (
+            f'has {", ".join(f"{name}={token!r}" for name, token in tokens.items())}'
+            + (', two of which are the same' if same else ', and tokenizer.json has others')
+            + ': correct special_tokens_map.json or tokenizer_config.json.'
+        )
+
+
 def own_tokenizer(given: Any, config: BertConfig):
     """Return the tokenizer that a user gives as a fast one of `transformers`, if it fits."""
     import tokenizers
+    from transformers import PreTrainedTokenizerFast
 
     if isinstance(given, tokenizers.Tokenizer):
-        given = _from_library(given)
+        named = special_tokens(given.get_vocab(), {})
+        given = PreTrainedTokenizerFast(tokenizer_object=given, model_input_names=INPUTS, **named)
     if not getattr(given, 'is_fast', False):
         raise TypeError(
             f'tokenizer={type(given).__name__} must be a fast tokenizer of transformers or of '
@@ -138,14 +159,6 @@ def own_tokenizer(given: Any, config: BertConfig):
         raise ValueError(f'The tokenizer names no {", ".join(lacking)}: set them.')
     _check_size('The tokenizer', given.get_vocab(), config)
     return given
-
-
-def _from_library(tokenizer: Any):
-    """Return a tokenizer of `tokenizers` as one of `transformers`, if it has special tokens."""
-    from transformers import PreTrainedTokenizerFast
-
-    named = special_tokens(tokenizer.get_vocab(), {})
-    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, model_input_names=INPUTS, **named)
 
 
 def special_tokens(numbers: Mapping[str, int], special: Mapping[str, str]) -> dict[str, str]:
@@ -293,28 +306,6 @@ def _is_table(data: bytes) -> bool:
         reached = np.unique(places[taken])
         reached = reached[~seen[reached]]
     return True
-
-
-def _check_names(directory: pathlib.Path, tokenizer: Any, content: Mapping[str, Any]) -> None:
-    """Refuse settings that name other special tokens than those that the texts will have."""
-    tokens = {name: getattr(tokenizer, name) for name in _NAMES if getattr(tokenizer, name)}
-    if tokenizer.eos_token is not None and tokenizer.pad_token == tokenizer.eos_token:
-        # The attention mask tells them apart.
-        del tokens['pad_token']
-    twice = [name for name, token in tokens.items() if list(tokens.values()).count(token) > 1]
-    model = content.get('model')
-    unknown = model.get('unk_token') if isinstance(model, dict) else None
-    around = json.dumps(content.get('post_processor'))
-    other = content.get('post_processor') is not None and not all(
-        json.dumps(tokens[name]) in around for name in ('cls_token', 'sep_token') if name in tokens
-    )
-    if twice or other or (unknown is not None and tokenizer.unk_token != unknown):
-        named = ', '.join(f'{name}={token!r}' for name, token in tokens.items())
-        raise ValueError(
-            f'The tokenizer in {directory} has {named}'
-            + (', two of which are the same' if twice else ', and tokenizer.json has others')
-            + ': correct special_tokens_map.json or tokenizer_config.json.'
-        )
 
 
 def _check_special_tokens(values: Any, file: pathlib.Path) -> None:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import bert_secrets_jax as bs
-from bert_secrets_jax.model.attention import distance_buckets
+from bert_secrets_jax.model.positions.bias import distance_buckets
 from tests.ablation.test_sweep import batch_of
 from tests.conftest import as_torch, forward, random_inputs, random_params, rarely, relative
 from tests.model.conftest import in_pytorch

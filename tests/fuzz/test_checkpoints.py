@@ -170,7 +170,7 @@ def shapes_once():
 
     def param_shapes(bert):
         # By its text: True, 1 and 1.0 are equal and have the same hash.
-        key = repr(bert)
+        key = repr(bert.config)
         if key not in known:
             known[key] = compute(bert)
         return known[key]
@@ -327,8 +327,8 @@ def changed_weights(data: bytes) -> st.SearchStrategy[bytes]:
     return changed_tensors(tensors).map(lambda found: safetensors.numpy.save(found, metadata))
 
 
-def with_nan() -> dict[str, bytes]:
-    tensors = state_dict() | {'classifier.bias': np.full(3, np.nan, np.float32)}
+def with_bias(bias: np.ndarray) -> dict[str, bytes]:
+    tensors = state_dict() | {'classifier.bias': bias}
     return {'model.safetensors': safetensors.numpy.save(tensors, {'format': 'pt'})}
 
 
@@ -336,7 +336,12 @@ def with_nan() -> dict[str, bytes]:
     changes(WEIGHTS, 'model.safetensors', changed_header, changed_weights, changed_weights),
     share=1.5,
 )
-@example(with_nan())
+@example(with_bias(np.full(3, np.nan, np.float32)))
+@example(with_bias(np.full(3, -np.inf, np.float16)))
+# More than float32 can hold.
+@example(with_bias(np.full(3, 1e300)))
+@example(with_bias(np.arange(3)))
+@example(with_bias(np.ones(3, bool)))
 def test_safetensors(changed):
     WEIGHTS.check(changed)
 
@@ -383,7 +388,17 @@ def changed_words(data: bytes) -> st.SearchStrategy[bytes]:
     ).map(lambda found: encoded('\n'.join([*found, ''])))
 
 
+def vocabulary(*words: str) -> dict[str, bytes]:
+    return {'vocab.txt': '\n'.join([*words, '']).encode()}
+
+
 @broken(changes(VOCABULARIES, 'vocab.txt', changed_words, lambda data: respelled(data.decode())))
+@example(vocabulary(*VOCABULARY[:2]))
+@example(vocabulary(*(word for word in VOCABULARY if word != '[SEP]')))
+@example(vocabulary(*VOCABULARY, *['the'] * 40))
+@example(vocabulary(*VOCABULARY[:10], *VOCABULARY[:10], *VOCABULARY[10:]))
+@example(vocabulary(*VOCABULARY[:-1], 'cat'))
+@example(vocabulary(*VOCABULARY[:30]))
 def test_vocabulary(changed):
     VOCABULARIES.check(changed)
 

@@ -3,6 +3,7 @@
 import json
 import math
 
+import jax
 import numpy as np
 import pytest
 import safetensors.numpy
@@ -10,12 +11,20 @@ import safetensors.numpy
 from bert_secrets_jax.model.config_json import write_config
 from bert_secrets_jax.model.weights import save_pretrained
 
+# A model without a head.
+BARE = {'label_names': (), 'add_pooler': False}
+
 
 @pytest.fixture
 def directory(tmp_path, pretrained):
     """The files of a small model with a classifier."""
     save_pretrained(pretrained, tmp_path / 'model')
     return tmp_path / 'model'
+
+
+def assert_equal(found, expected):
+    assert jax.tree.structure(found) == jax.tree.structure(expected)
+    jax.tree.map(np.testing.assert_array_equal, found, expected)
 
 
 def set_json(file, **values):
@@ -45,14 +54,11 @@ def of_real_tokens(config, inputs, *arrays):
     return [np.moveaxis(x, -2, 1)[inputs['attention_mask'].astype(bool)] for x in arrays]
 
 
-def in_pytorch(config, directory, tokenizer, **more):
-    """Save a random PyTorch model whose weights have the range of its config, and return it.
-
-    More settings are those of `transformers` that a config of ours cannot have.
-    """
+def in_pytorch(config, directory, tokenizer):
+    """Save a random PyTorch model whose weights have the range of its config, and return it."""
     torch, transformers = pytest.importorskip('torch'), pytest.importorskip('transformers')
     torch.manual_seed(0)
-    values = write_config(config) | more
+    values = write_config(config)
     settings = transformers.AutoConfig.for_model(
         **values, attn_implementation='eager', output_attentions=True, output_hidden_states=True
     )

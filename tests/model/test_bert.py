@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from bert_secrets_jax.model import attention
+from bert_secrets_jax.model import attention, parts
 from bert_secrets_jax.model.bert import Bert, init_params
 from bert_secrets_jax.model.config import BertConfig
 from bert_secrets_jax.model.encoder import Layer, LayerScope
@@ -26,13 +26,16 @@ REPLACEMENTS = {'uniform': numpy_bert.uniform_map, 'zero': numpy_bert.zero_map}
 HEADS = [[(0, 1)], [(2, 3)], [(0, 0), (0, 2), (1, 1), (2, 0)]]
 
 
+ONES = np.ones((3, 4), np.float32)
+
+
 def run(bert, params, inputs, **kwargs):
     return jax.tree.map(np.asarray, forward(bert, params, inputs, **kwargs))
 
 
 def without(*heads):
     """The mask that disables these heads."""
-    mask = np.ones((3, 4), np.float32)
+    mask = ONES.copy()
     for head in heads:
         mask[head] = 0
     return mask
@@ -75,23 +78,6 @@ def test_more_padding_changes_nothing(bert, params, config, inputs):
     np.testing.assert_allclose(long.attentions[..., :9, :9], short.attentions, atol=2e-6)
 
 
-def test_permuting_heads_permutes_maps(bert, params, inputs):
-    order = np.array([2, 0, 3, 1])
-    attention = params['layers']['attention']
-    permuted = {
-        name: {
-            'kernel': attention[name]['kernel'][:, :, order],
-            'bias': attention[name]['bias'][:, order],
-        }
-        for name in ('query', 'key', 'value')
-    }
-    permuted['output'] = attention['output'] | {'kernel': attention['output']['kernel'][:, order]}
-    other = params | {'layers': params['layers'] | {'attention': permuted}}
-    before, after = run(bert, params, inputs), run(bert, other, inputs)
-    np.testing.assert_allclose(after.attentions, before.attentions[:, :, order], atol=2e-6)
-    np.testing.assert_allclose(after.logits, before.logits, atol=5e-6)
-
-
 @pytest.mark.parametrize('baseline', REPLACEMENTS)
 @pytest.mark.parametrize('heads', HEADS)
 def test_ablating_equals_replacing_the_map_by_hand(config, bert, params, inputs, baseline, heads):
@@ -123,7 +109,7 @@ def test_ablating_equals_replacing_the_output_by_hand(config, bert, params, inpu
 
 
 def test_a_fraction_mixes_both_outputs(bert, params, inputs):
-    mask, new = np.ones((3, 4), np.float32), others()
+    mask, new = without(), others()
     mask[0, 2] = 0.3
     plain = run(bert, params, inputs)
     mixed = run(bert, params, inputs, head_mask=mask, baseline='mean', replacement=new)
@@ -163,13 +149,21 @@ def slope(loss, at, place):
     return (loss(at + step) - loss(at - step)) / 2e-2
 
 
-@pytest.mark.parametrize('baseline', attention.BASELINES)
-def test_a_mask_of_ones_is_the_identity(bert, params, inputs, baseline):
-    settings = {'baseline': baseline}
-    if baseline in attention.OUTPUT_BASELINES:
-        settings['replacement'] = others()
-    masked = run(bert, params, inputs, head_mask=without(), **settings)
-    assert_identical(masked, run(bert, params, inputs))
+@pytest.mark.parametrize(
+    'settings',
+    [
+        *({'head_mask': ONES, 'baseline': baseline} for baseline in attention.MAP_BASELINES),
+        *(
+            {'head_mask': ONES, 'baseline': baseline, 'replacement': others()}
+            for baseline in attention.OUTPUT_BASELINES
+        ),
+        {'map_change': np.zeros((3, 3, 4, 9, 9), np.float32)},
+        {'part_mask': np.ones((3, 1, 4), np.float32)},
+    ],
+    ids=lambda settings: '-'.join([*settings, settings.get('baseline', '')]),
+)
+def test_what_changes_nothing_is_the_identity(bert, params, inputs, settings):
+    assert_identical(run(bert, params, inputs, **settings), run(bert, params, inputs))
 
 
 def test_a_mask_per_example(bert, params, inputs):
@@ -194,13 +188,6 @@ def test_gradients_are_slopes(bert, params, inputs, baseline):
         gradient = jax.grad(loss, argnums=1)(mask, new)
         numeric = slope(lambda new: loss(mask, new), new, (0, 2, 5))
         np.testing.assert_allclose(gradient[0, 2, 5], numeric, rtol=2e-2, atol=2e-3)
-
-
-def test_a_change_of_zero_is_the_identity(config, inputs):
-    bert = Bert(relative(config, 'modernbert'))
-    params = random_params(bert)
-    changed = run(bert, params, inputs, map_change=np.zeros((3, 3, 4, 9, 9)))
-    assert_identical(changed, run(bert, params, inputs))
 
 
 @pytest.mark.parametrize('baseline', ['uniform', 'zero'])
@@ -281,8 +268,8 @@ def test_dropout_does_not_depend_on_batching_or_padding(bert, params, inputs):
 def test_dropout_drops_the_given_share():
     keys = jax.random.split(jax.random.key(0), 4)
     for mask in (
-        attention.dropout_mask(keys, 0.1, (100, 50)),
-        attention.attention_dropout_mask(keys, 0.1, (5, 30, 40)),
+        parts.dropout_mask(keys, 0.1, (100, 50)),
+        parts.attention_dropout_mask(keys, 0.1, (5, 30, 40)),
     ):
         rows = np.asarray(mask).reshape(4, -1)
         np.testing.assert_allclose(rows.mean(axis=1), 0.9, atol=0.015)
@@ -361,9 +348,6 @@ def test_without_classifier_and_pooler_they_are_none(config, inputs):
     bert = Bert(dataclasses.replace(config, label_names=(), add_pooler=False))
     output = run(bert, init_params(bert, 0), inputs)
     assert output.logits is None and output.pooled is None
-
-
-ONES = np.ones((3, 4))
 
 
 @pytest.mark.parametrize(

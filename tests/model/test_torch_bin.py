@@ -66,7 +66,7 @@ def test_equals_torch_load(path, new_format, protocol):
 
 def write_zip(path, data: bytes, storages=None, compression=zipfile.ZIP_STORED):
     with zipfile.ZipFile(path, 'w', compression) as archive:
-        archive.writestr('archive/data.pkl', data)
+        archive.writestr('archive/data.pkl', program(data))
         for key, storage in (storages or {}).items():
             archive.writestr(f'archive/data/{key}', storage)
         archive.writestr('archive/version', '3')
@@ -76,7 +76,7 @@ def write_legacy(path, data: bytes, storages: dict[str, tuple[int, bytes]]):
     header = [torch.serialization.MAGIC_NUMBER, torch.serialization.PROTOCOL_VERSION, {}]
     path.write_bytes(
         b''.join(pickle.dumps(each, protocol=2) for each in header)
-        + data
+        + program(data)
         + pickle.dumps(list(storages), protocol=2)
         + b''.join(struct.pack('<q', count) + each for count, each in storages.values())
     )
@@ -100,7 +100,12 @@ def tensor(stored=None, offset=0, shape=(4,), strides=(1,), more=b'') -> bytes:
 
 def state_dict(**tensors: bytes) -> bytes:
     items = b''.join(value(name) + instructions for name, instructions in tensors.items())
-    return b'\x80\x02}(' + items + b'u.'
+    return b'}(' + items + b'u'
+
+
+def program(instructions: bytes) -> bytes:
+    """Return a whole pickle, of instructions that may have NESTED in them."""
+    return b'\x80\x04' + instructions.replace(b'NESTED', NESTED) + b'.'
 
 
 FOUR = np.arange(4, dtype=np.float32)
@@ -111,7 +116,7 @@ def test_a_dtype_cannot_be_changed(path):
     """BUILD on a dtype would call its __setstate__, and all of the process shares it."""
     before = np.dtype(ml_dtypes.bfloat16).itemsize
     state = value((3, '|', None, None, None, 1024, 1, 0))
-    write_zip(path, b'\x80\x02ctorch\nBFloat16Storage\n' + state + b'b0}.')
+    write_zip(path, b'ctorch\nBFloat16Storage\n' + state + b'b0}')
     with pytest.raises(ValueError, match='was not loaded'):
         torch_bin.load(path)
     assert np.dtype(ml_dtypes.bfloat16).itemsize == before == 2
@@ -159,35 +164,35 @@ def load_within_limits(*paths, seconds=20, mebibytes=150) -> list[str]:
 NESTED = b')' + b'q\x00h\x00\x86' * 60
 PAIRS = b''.join(b'](' + value(f'{number}') + b'Ne' for number in range(2**15))
 PICKLES = {
-    'a memo of 64 GB': (b'\x80\x02}r' + struct.pack('<I', 4 * 10**9) + b'.', r'\[\]'),
-    'nested tuples as a key': (b'\x80\x02}' + NESTED + b'Ns.', 'a key is no text'),
-    'nested tuples as keys': (b'\x80\x02}(' + NESTED + b'Nu.', 'a key is no text'),
-    'nested tuples as an object': (b'\x80\x02' + NESTED + b'Q.', 'unknown kind of object'),
-    'nested tuples as a name': (b'\x80\x04' + NESTED * 2 + b'\x93.', 'without a name'),
-    'nested tuples as a function': (b'\x80\x02' + NESTED + b')R.', 'no function'),
+    'a memo of 64 GB': (b'}r' + struct.pack('<I', 4 * 10**9), r'\[\]'),
+    'nested tuples as a key': (b'}NESTEDNs', 'a key is no text'),
+    'nested tuples as keys': (b'}(NESTEDNu', 'a key is no text'),
+    'nested tuples as an object': (b'NESTEDQ', 'unknown kind of object'),
+    'nested tuples as a name': (b'NESTEDNESTED\x93', 'without a name'),
+    'nested tuples as a function': (b'NESTED)R', 'no function'),
     'nested tuples as a number': (state_dict(a=tensor(storage(more=NESTED))), 'unknown kind'),
     'nested tuples as a size': (
-        b'\x80\x02}' + value('a') + tensor().replace(value((4,)), NESTED + b'\x85', 1) + b's.',
+        b'}' + value('a') + tensor().replace(value((4,)), NESTED + b'\x85', 1) + b's',
         'a has an impossible shape',
     ),
-    'nested tuples as all': (b'\x80\x02' + NESTED + b'.', 'not hold a state dict'),
-    'a million tuples in each other': (b'\x80\x02)' + b'\x85' * 10**6 + b'.', 'not hold a state'),
-    'a million dictionaries': (b'\x80\x02(' + b'}' * 10**6 + b't.', 'not hold a state dict'),
-    'a million marks': (b'\x80\x02' + b'(' * 10**6 + b'}.', r'\[\]'),
-    'a dictionary in itself': (b'\x80\x02}q\x00' + value('a') + b'h\x00s.', 'not hold a state'),
-    'a long pickle': (b'\x80\x02}' + b'\x80\x02' * 2**19 + b'.', 'its pickle is longer than'),
+    'nested tuples as all': (b'NESTED', 'not hold a state dict'),
+    'a million tuples in each other': (b')' + b'\x85' * 10**6, 'not hold a state'),
+    'a million dictionaries': (b'(' + b'}' * 10**6 + b't', 'not hold a state dict'),
+    'a million marks': (b'(' * 10**6 + b'}', r'\[\]'),
+    'a dictionary in itself': (b'}q\x00' + value('a') + b'h\x00s', 'not hold a state'),
+    'a long pickle': (b'}' + b'N' * 2**20, 'its pickle is longer than'),
     'a dictionary made again and again': (
-        b'\x80\x02(](' + PAIRS + b'e\x85q\x00ccollections\nOrderedDict\nq\x01('
-        + b'h\x01h\x00R' * 50_000 + b'tt.',
+        b'(](' + PAIRS + b'e\x85q\x00ccollections\nOrderedDict\nq\x01('
+        + b'h\x01h\x00R' * 50_000 + b'tt',
         'not hold a state dict',
     ),
-    'a text of 4 GB': (b'\x80\x02X\xff\xff\xff\xff.', 'expected 4294967295 bytes'),
-    'a text of 8 EB': (b'\x80\x04\x8d' + b'\xff' * 7 + b'\x7f.', 'expected 9223372036854775807'),
-    'bytes of 2 GB': (b'\x80\x04B\x00\x00\x00\x80.', 'expected 2147483648 bytes'),
+    'a text of 4 GB': (b'X\xff\xff\xff\xff', 'expected 4294967295 bytes'),
+    'a text of 8 EB': (b'\x8d' + b'\xff' * 7 + b'\x7f', 'expected 9223372036854775807'),
+    'bytes of 2 GB': (b'B\x00\x00\x00\x80', 'expected 2147483648 bytes'),
     'a number of a million bytes': (
-        b'\x80\x02\x8b' + struct.pack('<i', 10**6) + b'\x7f' * 10**6 + b'.', 'LONG4'
+        b'\x8b' + struct.pack('<i', 10**6) + b'\x7f' * 10**6, 'LONG4'
     ),
-    'a number of a million digits': (b'\x80\x02L' + b'9' * 10**6 + b'L\n.', 'digits'),
+    'a number of a million digits': (b'L' + b'9' * 10**6 + b'L\n', 'digits'),
     'a stride of 0': (state_dict(a=tensor(shape=(2**40,), strides=(0,))), 'would take more than'),
     'an absurd stride': (state_dict(a=tensor(shape=(1,), strides=(2**62,))), r"\['a'\]"),
     'an absurd size': (state_dict(a=tensor(shape=(0, 2**62), strides=(1, 1))), 'ValueError|array'),
@@ -195,8 +200,8 @@ PICKLES = {
         state_dict(a=tensor(shape=(2**2000,) * 8, strides=(0,) * 8)), 'would take more than'
     ),
     'one tensor by many names': (
-        b'\x80\x02}(' + value('a') + tensor(shape=(2**17,), strides=(0,)) + b'q\xff'
-        + b''.join(value(f'{number}') + b'h\xff' for number in range(10_000)) + b'u.',
+        b'}(' + value('a') + tensor(shape=(2**17,), strides=(0,)) + b'q\xff'
+        + b''.join(value(f'{number}') + b'h\xff' for number in range(10_000)) + b'u',
         'would take more than',
     ),
     'a storage of 4 TB': (state_dict(a=tensor(storage(count=2**40))), 'would take more than'),
@@ -217,21 +222,20 @@ def test_hostile_pickles_take_neither_memory_nor_time(tmp_path):
 @pytest.mark.parametrize(
     ('data', 'refusal'),
     [
-        (b'\x80\x02}', 'pickle exhausted'),
-        (b'\x80\x02\xff.', 'unknown'),
-        (b'\x80\x02NN.', 'does not end with one value'),
-        (b'\x80\x02h\x07.', 'KeyError 7'),
-        (b'\x80\x02t.', 'IndexError'),
-        (b'\x80\x02NNa.', 'adds items to something that has none'),
-        (b'\x80\x02}(Nu.', 'shorter'),
-        (b'\x80\x02}X\x01\x00\x00\x00\xffNs.', 'codec'),
+        (b'\xff', 'unknown'),
+        (b'NN', 'does not end with one value'),
+        (b'h\x07', 'KeyError 7'),
+        (b't', 'IndexError'),
+        (b'NNa', 'adds items to something that has none'),
+        (b'}(Nu', 'shorter'),
+        (b'}X\x01\x00\x00\x00\xffNs', 'codec'),
         (state_dict(a=value(3)), 'does not hold a state dict'),
         (state_dict(**{'\x1b[2J': tensor()}), 'does not hold a state dict'),
-        (b'\x80\x02}ctorch\nFloatStorage\n' + tensor() + b's.', 'a key is no text'),
-        (b'\x80\x02' + value('collections.OrderedDict') + b')R.', 'no function'),
-        (b'\x80\x02}(' + (value('a') + tensor()) * 2 + b'u.', 'two values for a'),
-        (b'\x80\x02cos\n\x1b[2Jsystem\n.', r'asks for os.\?\[2Jsystem'),
-        (b'\x80\x02' + value(('module', 'a')) + b'Q.', 'unknown kind of object, module'),
+        (b'}ctorch\nFloatStorage\n' + tensor() + b's', 'a key is no text'),
+        (value('collections.OrderedDict') + b')R', 'no function'),
+        (b'}(' + (value('a') + tensor()) * 2 + b'u', 'two values for a'),
+        (b'cos\n\x1b[2Jsystem\n', r'asks for os.\?\[2Jsystem'),
+        (value(('module', 'a')) + b'Q', 'unknown kind of object, module'),
         (state_dict(a=tensor(storage('../data.pkl'))), 'the archive has no archive/data/../data'),
         (state_dict(a=tensor(storage(count=3), shape=(3,))), 'has not the 12 bytes'),
         (state_dict(a=tensor(storage(count=-1))), 'unknown kind of object'),
@@ -245,8 +249,7 @@ def test_hostile_pickles_take_neither_memory_nor_time(tmp_path):
         (state_dict(a=tensor(more=value({'neg': True}))), 'calls torch._utils._rebuild_tensor_v2'),
         # BUILD sets attributes; here it tries to give our stand-in other defaults.
         (
-            b'\x80\x02ctorch._utils\n_rebuild_tensor_v2\n'
-            + value((None, {'__defaults__': (1,)})) + b'b.',
+            b'ctorch._utils\n_rebuild_tensor_v2\n' + value((None, {'__defaults__': (1,)})) + b'b',
             'sets the state of something that has none',
         ),
         *(
@@ -260,10 +263,7 @@ def test_hostile_pickles_take_neither_memory_nor_time(tmp_path):
             ]
         ),
         *(
-            (
-                b'\x80\x02' + instructions + b'.',
-                f'an instruction that a plain checkpoint has not, {name}',
-            )
+            (instructions, f'an instruction that a plain checkpoint has not, {name}')
             for instructions, name in [
                 (b'(ios\nsystem\n', 'INST'), (b'(o', 'OBJ'), (b'N)}\x92', 'NEWOBJ_EX'),
                 (b'\x82\x01', 'EXT1'), (b'P1\n', 'PERSID'), (b'(1', 'POP_MARK'), (b'N2', 'DUP'),
@@ -367,7 +367,7 @@ def test_storages_of_the_older_format(tmp_path):
         (good, {'0': (4, data)}, "['a']"),
         # Longer than said is no harm: the rest of the file is not looked at.
         (good, {'0': (4, data + b'more')}, "['a']"),
-        (good[:-1] + attributes + b'b.', {'1': (2**24, bytes(2**26)), '0': (4, data)}, "['a']"),
+        (good + attributes + b'b', {'1': (2**24, bytes(2**26)), '0': (4, data)}, "['a']"),
         *((good, {'0': (n, data)}, 'has another size') for n in (2**62, 5, 3, 0, -(2**63))),
         (good, {'0': (4, data[:-1])}, 'has another size'),
         (good, {}, 'is not in it'),
@@ -386,9 +386,7 @@ def test_storages_of_the_older_format(tmp_path):
 def test_a_file_by_python_2(path):
     """Python 2 has texts of its own, and passes the items of a dictionary as a list of lists."""
     item = b'](U\x01a' + tensor(storage(more=b'N')) + b'e'  # as Python 2.7.18 writes it
-    write_legacy(
-        path, b'\x80\x02ccollections\nOrderedDict\n](' + item + b'e\x85R.', {'0': (4, DATA['0'])}
-    )
+    write_legacy(path, b'ccollections\nOrderedDict\n](' + item + b'e\x85R', {'0': (4, DATA['0'])})
     np.testing.assert_array_equal(torch_bin.load(path)['a'], FOUR)
 
 
