@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import ClassVar
 
 import numpy as np
+import scipy.stats
 
 from bert_secrets_jax import plots
 from bert_secrets_jax.ablation.masked_lm import FEW
@@ -36,7 +37,7 @@ from bert_secrets_jax.names import counted
 from bert_secrets_jax.pruning import scores as scoring
 from bert_secrets_jax.pruning.scores import GRADIENT, SHAPLEY, SOURCES, TITLES
 from bert_secrets_jax.runs.cost import HEAD, Costs
-from bert_secrets_jax.runs.findings import measured
+from bert_secrets_jax.runs.findings import measured, noted
 from bert_secrets_jax.runs.result import Finding, Result, drawn, framed
 from bert_secrets_jax.stats.agreement import reliability
 from bert_secrets_jax.stats.correlations import RankAgreement, rank_agreement
@@ -146,17 +147,18 @@ class Importance(Result):
         return [*unless_noise(found), *self._method_findings()]
 
     def notes(self):
-        notes = [
-            'A head that is taken away puts out nothing. Losing one of two heads that stand in for '
-            'each other may change nothing.'
-        ]
-        if GRADIENT in self.scores.parts:
-            notes.append('Gradients have no sign: they rank harmful heads high, too.')
-        if SHAPLEY in self.agreement:
-            notes.append('Intervals of Shapley values are for permutations, not for the examples.')
-        if min(self.scores.examples, self.effects.loss.sample) < FEW:
-            notes.append('With so few examples, intervals are a little too narrow.')
-        return notes
+        few = min(self.scores.examples, self.effects.loss.sample) < FEW
+        return noted(
+            {
+                'A head that is taken away puts out nothing. Losing one of two heads that stand in '
+                'for each other may change nothing.': True,
+                'Gradients have no sign: they rank harmful heads high, too.': GRADIENT
+                in self.scores.parts,
+                'Intervals of Shapley values are for permutations, not for the examples.': SHAPLEY
+                in self.agreement,
+                'With so few examples, intervals are a little too narrow.': few,
+            }
+        )
 
     def head_notes(self):
         texts = notes_of(self.effects.loss, self.effects.difference.shape)
@@ -282,8 +284,8 @@ def _draw_ranks(result: Importance):
 
 
 def _ranks(values: np.ndarray) -> np.ndarray:
-    order = values.ravel().argsort(kind='stable').argsort(kind='stable')
-    return (order / max(values.size - 1, 1)).reshape(values.shape)
+    order = scipy.stats.rankdata(values, method='ordinal').reshape(values.shape) - 1
+    return order / max(values.size - 1, 1)
 
 
 def _draw_agreement(result: Importance):

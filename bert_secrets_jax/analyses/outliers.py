@@ -27,6 +27,7 @@ from bert_secrets_jax.analyses.common.effects import (
     title_of,
 )
 from bert_secrets_jax.analyses.common.models import check_several, labels_of, one_model
+from bert_secrets_jax.analyses.common.tables import table
 from bert_secrets_jax.analyses.declaration import analysis
 from bert_secrets_jax.analyses.verdicts import Verdict
 from bert_secrets_jax.compute import Compute
@@ -39,7 +40,7 @@ from bert_secrets_jax.model.weights import Pretrained, check_whole
 from bert_secrets_jax.pruning import outliers as layer_norm
 from bert_secrets_jax.pruning.outliers import FEWEST_DRAWS, OutlierDimensions, rank_p
 from bert_secrets_jax.runs.cost import Costs
-from bert_secrets_jax.runs.findings import how_many, measured
+from bert_secrets_jax.runs.findings import how_many, measured, noted
 from bert_secrets_jax.runs.input import INPUTS
 from bert_secrets_jax.runs.result import Finding, Result, drawn, framed
 from bert_secrets_jax.stats.effects import Effects
@@ -125,7 +126,7 @@ class Outliers(Result):
         return verdicts.outliers_are_needed(
             float(self.loss.effects.difference[0]),
             self.loss.random,
-            (float(beyond.difference[0]), float(beyond.low[0]), float(beyond.high[0])),
+            tuple(float(each[0]) for each in (beyond.difference, beyond.low, beyond.high)),
             outliers=len(self.disabled),
             texts=beyond.sample,
         )
@@ -148,11 +149,10 @@ class Outliers(Result):
         effects = {} if self.loss is None else {'loss (nats)': self.loss.random}
         effects |= {metric: each.random for metric, each in self.scores.items()}
         if effects and self.random is not None:
-            names = (' '.join(map(str, dimensions)) for dimensions in self.random.tolist())
-            frames['random'] = framed(
-                ('dimensions', *effects),
-                zip(names, *effects.values(), strict=True),
+            frames['random'] = table(
                 'What disabling random dimensions changes, for each draw.',
+                dimensions=[' '.join(map(str, each)) for each in self.random.tolist()],
+                **effects,
             )
         return frames
 
@@ -168,12 +168,11 @@ class Outliers(Result):
         order = np.argsort(-found.layers, kind='stable')
         # Those that stand out anywhere, or the nearest ones if none does.
         shown = order[: max(int((found.layers > 0).sum()), 1)]
-        return framed(
-            list(columns),
-            zip(*(each[shown].tolist() for each in columns.values()), strict=True),
+        return table(
             'Dimensions (from 0) whose scale or bias of the output LayerNorm is more than '
             f'{found.sigma:g} standard deviations from the mean of its layer. An outlier is so in '
             f'at least {found.at_least} of {_layers(found)}.',
+            **{name: each[shown] for name, each in columns.items()},
         )
 
     def figures(self):
@@ -187,21 +186,25 @@ class Outliers(Result):
         return [*self._weight_findings(), *self._harm_findings()]
 
     def notes(self):
-        said = [
-            'Dimensions count from 0. A disabled one has scale and bias 0 in each output LayerNorm.'
-        ]
-        if len(self.found.scale) < self.found.at_least:
-            said.append('With so few different layers, dimensions can stand out by chance.')
-        if not self.disabled:
-            return [*said, 'No outlier, so nothing was disabled.']
-        said.append('Random sets are as large and contain no outlier.')
-        if self.loss is None:
-            said.append('The loss was not measured: the model has no masked-LM head.')
-        elif self.loss.effects.sample < FEW:
-            said.append('With few texts, intervals of the loss are slightly too narrow.')
-        if not self.scores:
-            said.append('The score was not measured: there is no fine-tuned model.')
-        return said
+        few = self.loss is not None and self.loss.effects.sample < FEW
+        any_disabled = bool(self.disabled)
+        return noted(
+            {
+                'Dimensions count from 0. A disabled one has scale and bias 0 in each output '
+                'LayerNorm.': True,
+                'With so few different layers, dimensions can stand out by chance.': len(
+                    self.found.scale
+                )
+                < self.found.at_least,
+                'No outlier, so nothing was disabled.': not any_disabled,
+                'Random sets are as large and contain no outlier.': any_disabled,
+                'The loss was not measured: the model has no masked-LM head.': any_disabled
+                and self.loss is None,
+                'With few texts, intervals of the loss are slightly too narrow.': few,
+                'The score was not measured: there is no fine-tuned model.': any_disabled
+                and not self.scores,
+            }
+        )
 
     def _weight_findings(self) -> Iterator[Finding]:
         found, outliers = self.found, self.found.dimensions.tolist()
@@ -213,11 +216,9 @@ class Outliers(Result):
             'dimensions',
             template='{estimate} {unit} {estimate:|has|have} unusual LayerNorm weights (in '
             '{at_least} or more of {layers}' + ('; {listed}).' if outliers else ').'),
-            numbers={
-                'layers': _layers(found),
-                'at_least': found.at_least,
-                'listed': ', '.join(map(str, outliers)),
-            },
+            layers=_layers(found),
+            at_least=found.at_least,
+            listed=', '.join(map(str, outliers)),
             **fields,
         )
         most = int(found.layers.argmax())
@@ -239,7 +240,7 @@ class Outliers(Result):
                 'dimensions',
                 template='{estimate} {unit} that are published for this model ({published}) '
                 '{estimate:|is|are} among them.',
-                numbers={'published': ', '.join(map(str, published))},
+                published=', '.join(map(str, published)),
                 **fields,
             )
 
