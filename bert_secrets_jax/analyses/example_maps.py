@@ -20,7 +20,6 @@ from bert_secrets_jax.model.config import SEQUENCES
 from bert_secrets_jax.model.weights import Pretrained
 from bert_secrets_jax.names import head_name
 from bert_secrets_jax.runs.call import Call
-from bert_secrets_jax.runs.findings import noted
 from bert_secrets_jax.runs.result import Figures, Result
 
 # First those that know which class is predicted; random scores say nothing of a token.
@@ -58,15 +57,16 @@ class ExampleMaps(Result):
         return Figures(large | every, only_files=every)
 
     def notes(self):
-        further = any(example.further for example in self.first)
-        return noted(
-            {
-                'Rows attend to columns. Choose a sentence and a head: a click, or Enter, opens '
-                'its map; Escape goes back.': True,
+        notes = [
+            'Rows attend to columns. Choose a sentence and a head: a click, or Enter, opens its '
+            'map; Escape goes back.'
+        ]
+        if any(example.further for example in self.first):
+            notes.append(
                 'Norms: how much a head moves from each token. Rollout: what arrives through all '
-                'layers.': further,
-            }
-        )
+                'layers.'
+            )
+        return notes
 
     def token_maps(self):
         return {name or self.subject.model: maps for name, maps in self.maps.items()}

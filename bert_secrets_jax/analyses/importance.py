@@ -37,7 +37,7 @@ from bert_secrets_jax.names import counted
 from bert_secrets_jax.pruning import scores as scoring
 from bert_secrets_jax.pruning.scores import GRADIENT, SHAPLEY, SOURCES, TITLES
 from bert_secrets_jax.runs.cost import HEAD, Costs
-from bert_secrets_jax.runs.findings import measured, noted
+from bert_secrets_jax.runs.findings import measured
 from bert_secrets_jax.runs.result import Finding, Result, drawn, framed
 from bert_secrets_jax.stats.agreement import reliability
 from bert_secrets_jax.stats.correlations import RankAgreement, rank_agreement
@@ -147,18 +147,17 @@ class Importance(Result):
         return [*unless_noise(found), *self._method_findings()]
 
     def notes(self):
-        few = min(self.scores.examples, self.effects.loss.sample) < FEW
-        return noted(
-            {
-                'A head that is taken away puts out nothing. Losing one of two heads that stand in '
-                'for each other may change nothing.': True,
-                'Gradients have no sign: they rank harmful heads high, too.': GRADIENT
-                in self.scores.parts,
-                'Intervals of Shapley values are for permutations, not for the examples.': SHAPLEY
-                in self.agreement,
-                'With so few examples, intervals are a little too narrow.': few,
-            }
-        )
+        notes = [
+            'A head that is taken away puts out nothing. Losing one of two heads that stand in for '
+            'each other may change nothing.'
+        ]
+        if GRADIENT in self.scores.parts:
+            notes.append('Gradients have no sign: they rank harmful heads high, too.')
+        if SHAPLEY in self.agreement:
+            notes.append('Intervals of Shapley values are for permutations, not for the examples.')
+        if min(self.scores.examples, self.effects.loss.sample) < FEW:
+            notes.append('With so few examples, intervals are a little too narrow.')
+        return notes
 
     def head_notes(self):
         texts = notes_of(self.effects.loss, self.effects.difference.shape)

@@ -40,7 +40,7 @@ from bert_secrets_jax.model.weights import Pretrained, check_whole
 from bert_secrets_jax.pruning import outliers as layer_norm
 from bert_secrets_jax.pruning.outliers import FEWEST_DRAWS, OutlierDimensions, rank_p
 from bert_secrets_jax.runs.cost import Costs
-from bert_secrets_jax.runs.findings import how_many, measured, noted
+from bert_secrets_jax.runs.findings import how_many, measured
 from bert_secrets_jax.runs.input import INPUTS
 from bert_secrets_jax.runs.result import Finding, Result, drawn, framed
 from bert_secrets_jax.stats.effects import Effects
@@ -186,25 +186,21 @@ class Outliers(Result):
         return [*self._weight_findings(), *self._harm_findings()]
 
     def notes(self):
-        few = self.loss is not None and self.loss.effects.sample < FEW
-        any_disabled = bool(self.disabled)
-        return noted(
-            {
-                'Dimensions count from 0. A disabled one has scale and bias 0 in each output '
-                'LayerNorm.': True,
-                'With so few different layers, dimensions can stand out by chance.': len(
-                    self.found.scale
-                )
-                < self.found.at_least,
-                'No outlier, so nothing was disabled.': not any_disabled,
-                'Random sets are as large and contain no outlier.': any_disabled,
-                'The loss was not measured: the model has no masked-LM head.': any_disabled
-                and self.loss is None,
-                'With few texts, intervals of the loss are slightly too narrow.': few,
-                'The score was not measured: there is no fine-tuned model.': any_disabled
-                and not self.scores,
-            }
-        )
+        said = [
+            'Dimensions count from 0. A disabled one has scale and bias 0 in each output LayerNorm.'
+        ]
+        if len(self.found.scale) < self.found.at_least:
+            said.append('With so few different layers, dimensions can stand out by chance.')
+        if not self.disabled:
+            return [*said, 'No outlier, so nothing was disabled.']
+        said.append('Random sets are as large and contain no outlier.')
+        if self.loss is None:
+            said.append('The loss was not measured: the model has no masked-LM head.')
+        elif self.loss.effects.sample < FEW:
+            said.append('With few texts, intervals of the loss are slightly too narrow.')
+        if not self.scores:
+            said.append('The score was not measured: there is no fine-tuned model.')
+        return said
 
     def _weight_findings(self) -> Iterator[Finding]:
         found, outliers = self.found, self.found.dimensions.tolist()

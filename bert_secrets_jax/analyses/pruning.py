@@ -172,20 +172,20 @@ class Pruning(Result):
 
     def notes(self):
         random = self.curves.get(RANDOM)
-        return noted(
-            {
-                'A head that is removed puts out nothing, and nothing is trained again.': True,
-                'bs.remove_heads cuts heads out; bs.restore_heads makes an ordinary model of the '
-                'rest.': True,
-                f'Orders and the sparsest model come from {self._others}: where these are the '
-                'same, scores are too good.': self.shared,
-                'P-values of orders are not corrected for the number of orders.': random
-                and len(self.curves) > 2,
-                f'It takes {FEWEST_DRAWS} random orders to tell whether another one is better.': (
-                    random and len(random.draws) < FEWEST_DRAWS
-                ),
-            }
-        )
+        few = random is not None and len(random.draws) < FEWEST_DRAWS
+        sometimes = {
+            f'Orders and the sparsest model come from {self._others}: where these are the same, '
+            'scores are too good.': self.shared,
+            'P-values of orders are not corrected for the number of orders.': (
+                random is not None and len(self.curves) > 2
+            ),
+            f'It takes {FEWEST_DRAWS} random orders to tell whether another one is better.': few,
+        }
+        return [
+            'A head that is removed puts out nothing, and nothing is trained again.',
+            'bs.remove_heads cuts heads out; bs.restore_heads makes an ordinary model of the rest.',
+            *noted(sometimes),
+        ]
 
     def gives(self):
         return {'stays': {ORDERS[order]: each.mean(axis=0) for order, each in self.stays.items()}}

@@ -167,21 +167,21 @@ class SyntaxHeads(RelationHeads, Result):
         return found
 
     def notes(self):
-        return noted(
-            {
-                'A head finds a link if one end attends most to the other, "from the word" or "to '
-                'the word".': True,
-                'Heads and offsets are chosen on other texts than those they are measured on.': (
-                    True
-                ),
-                f'{self.shared:.1%} of the texts that heads are measured on are among those that '
-                'they were chosen on.': self.shared,
-                'Published values: BERT-base on the Penn Treebank, chosen where they are '
-                'measured.': self._has_published,
-                'To find a relation, a head must beat the offset and all other places.': self.kinds,
-                f'{self.left_out:,} links are left out: an end has no wordpiece.': self.left_out,
-            }
-        )
+        sometimes = {
+            f'{self.shared:.1%} of the texts that heads are measured on are among those that they '
+            'were chosen on.': self.shared,
+            'Published values: BERT-base on the Penn Treebank, chosen where they are measured.': (
+                self._has_published
+            ),
+            'To find a relation, a head must beat the offset and all other places.': self.kinds,
+            f'{self.left_out:,} links are left out: an end has no wordpiece.': self.left_out,
+        }
+        return [
+            'A head finds a link if one end attends most to the other, "from the word" or "to the '
+            'word".',
+            'Heads and offsets are chosen on other texts than those they are measured on.',
+            *noted(sometimes),
+        ]
 
     def head_notes(self):
         """The relations that each head finds, with their shares."""

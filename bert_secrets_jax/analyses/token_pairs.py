@@ -132,7 +132,7 @@ class TokenPairs(Result):
     def _mean(self, name: str, values: np.ndarray, **fields: Any) -> Finding:
         """Return the finding of a mean over pairs of texts, with its interval."""
         of = {'unit': self.similarity, 'source': SOURCE, 'sample_of': _PAIRS} | fields
-        return measured(name, mean_interval(values), sample=len(values), **of)
+        return measured(name, np.array(mean_interval(values)), sample=len(values), **of)
 
     def notes(self):
         return [
