@@ -20,7 +20,7 @@ from bert_secrets_jax.analyses.common.tables import (
     Description,
     Tables,
     describe,
-    grids_frame,
+    layers_frame,
     mean_finding,
     mean_over_runs,
     notes_of,
@@ -94,10 +94,8 @@ class AttentionChange(Result):
         found = []
         for reading, grid in self.grids.items():
             found.append(layer_changed_most(self.readings[reading], reading))
-            rank = paper.rank_correlation(grid, published)
-            if rank is not None:
-                name = f'agreement with the paper, reading {reading}'
-                found += agreement_of_grids(name, rank, grid.shape, source=SOURCE)
+            name = f'agreement with the paper, reading {reading}'
+            found += agreement_of_grids(name, grid, published, source=SOURCE)
         return [*found[:1], *self._on_average(), *found[1:]]
 
     def at_a_glance(self):
@@ -132,17 +130,22 @@ class AttentionChange(Result):
             template += ', and attention is {broader} (entropy {wide:.1f} nats, was {narrow:.1f})'
         after = {name: mean_over_runs(runs, [name]).mean for name in clear.keys() & {most, ENTROPY}}
         broader, wide = clear.get(ENTROPY, 0.0), after.get(ENTROPY, 0.0)
-        numbers = {
-            'title': known[most].title,
-            'moves': 'rises' if clear[most] > 0 else 'falls',
-            'before': after[most] - clear[most],
-            'after': after[most],
-            'broader': 'broader' if broader > 0 else 'narrower',
-            'wide': wide,
-            'narrow': wide - broader,
-        }
-        about = {'unit': SHARE, 'source': SOURCE, 'template': f'{template}.', 'numbers': numbers}
-        return [mean_finding(ON_AVERAGE, runs, [change(most)], **about)]
+        found = mean_finding(
+            ON_AVERAGE,
+            runs,
+            [change(most)],
+            unit=SHARE,
+            source=SOURCE,
+            template=f'{template}.',
+            title=known[most].title,
+            moves='rises' if clear[most] > 0 else 'falls',
+            before=after[most] - clear[most],
+            after=after[most],
+            broader='broader' if broader > 0 else 'narrower',
+            wide=wide,
+            narrow=wide - broader,
+        )
+        return [found]
 
     def _changes(self):
         runs = list(self.runs.values())
@@ -167,13 +170,11 @@ class AttentionChange(Result):
         )  # fmt: skip
 
     def _layers(self):
-        columns = {f'reading_{name}': grid for name, grid in self.grids.items()}
-        depth = len(next(iter(columns.values())))
-        published = paper.attention_change(self.subject.task)
-        if published is not None and len(published) == depth:
-            columns['paper_notebook'] = published
-        by_layer = {name: grid.mean(axis=1) for name, grid in columns.items()}
-        return grids_frame(by_layer, 'Similarity, mean over the heads of a layer.')
+        return layers_frame(
+            {f'reading_{name}': grid for name, grid in self.grids.items()},
+            {'paper_notebook': paper.attention_change(self.subject.task)},
+            'Similarity, mean over the heads of a layer.',
+        )
 
 
 def change_statistics(reading: str) -> list[Described]:

@@ -19,6 +19,7 @@ from bert_secrets_jax.ablation.masked_lm import FEW
 from bert_secrets_jax.analyses.common.disabling import assessed_metrics
 from bert_secrets_jax.analyses.common.learnt import Learnt, if_not_learnt, learning_test
 from bert_secrets_jax.analyses.common.models import Models, labels_of, one_model
+from bert_secrets_jax.analyses.common.tables import table
 from bert_secrets_jax.analyses.declaration import analysis
 from bert_secrets_jax.compute import Compute
 from bert_secrets_jax.contributions import faithfulness as tests
@@ -33,7 +34,7 @@ from bert_secrets_jax.finetune.metrics import predictions
 from bert_secrets_jax.measure.token_maps import GLOSSES
 from bert_secrets_jax.runs import store
 from bert_secrets_jax.runs.cost import TRAINED, Costs
-from bert_secrets_jax.runs.findings import how_many, measured
+from bert_secrets_jax.runs.findings import Interval, how_many, measured
 from bert_secrets_jax.runs.result import Finding, Result, drawn, framed
 from bert_secrets_jax.stats.scores import quietly
 from bert_secrets_jax.stats.student import LEVEL
@@ -140,15 +141,12 @@ class Attribution(Result):
                 'How well scores agree with the effect of deleting each token (rank correlation), '
                 f'and the {self._fall}.',
             ),
-            'curves': framed(
-                ('method', 'measure', 'share', 'mean'),
-                [
-                    (method, measure, float(share), mean)
-                    for measure, curves in self._curves.items()
-                    for method, curve in zip(methods, curves, strict=True)
-                    for share, mean in zip(self.test.shares, curve, strict=True)
-                ],
+            'curves': table(
                 f'Mean {self._fall} by the share of tokens that is deleted or kept.',
+                method=np.array(methods)[:, None],
+                measure=np.reshape([*self._curves], (-1, 1, 1)),
+                share=self.test.shares,
+                mean=list(self._curves.values()),
             ),
             'tokens': framed(
                 ('text', 'place', 'token', 'special', *methods, EFFECT),
@@ -198,16 +196,15 @@ class Attribution(Result):
         return [*self._warnings(), *self._measure_findings(), *self._beyond_rivals()]
 
     def notes(self):
-        notes = [
+        known = [each for each in self.test.methods if each in GLOSSES]
+        few = ['With so few texts, intervals are a little too narrow.']
+        return [
             'Scores explain the predicted class, compared with the mean of the others.',
             'Methods that follow attention know no class: they say how much of a token is read.',
             'Without some tokens, a text may be unlike any that the model has seen.',
+            *(f'{each[0].upper()}{each[1:]}: {GLOSSES[each]}.' for each in known),
+            *few * (len(self.test.tokens) < FEW),
         ]
-        known = [each for each in self.test.methods if each in GLOSSES]
-        notes += [f'{each[0].upper()}{each[1:]}: {GLOSSES[each]}.' for each in known]
-        if len(self.test.tokens) < FEW:
-            notes.append('With so few texts, intervals are a little too narrow.')
-        return notes
 
     def _warnings(self) -> Iterator[Finding]:
         tokens, texts = self.test.tokens, len(self.test.tokens)
@@ -258,11 +255,9 @@ class Attribution(Result):
                 sample_of='texts',
                 source=SOURCE,
                 template=f'{said}, by {{measure}} ({{where}}: {{estimate:.2f}}).',
-                numbers={
-                    'measure': measure,
-                    'count': len(rivals) + 1,
-                    'Best': f'{found.best[0].upper()}{found.best[1:]}',
-                },
+                measure=measure,
+                count=len(rivals) + 1,
+                Best=f'{found.best[0].upper()}{found.best[1:]}',
             )
 
     def _beyond_rivals(self) -> Iterator[Finding]:
@@ -283,7 +278,7 @@ class Attribution(Result):
                     )
 
 
-def _interval(found: Compared, row: int) -> tuple[float, float, float]:
+def _interval(found: Compared, row: int) -> Interval:
     return float(found.mean[row]), float(found.low[row]), float(found.high[row])
 
 

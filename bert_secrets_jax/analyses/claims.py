@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections import Counter
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from bert_secrets_jax.analyses import verdicts
 from bert_secrets_jax.analyses.common import claims as several
@@ -11,9 +11,6 @@ from bert_secrets_jax.analyses.verdicts import Verdict
 from bert_secrets_jax.names import filled
 from bert_secrets_jax.runs.call import Call
 from bert_secrets_jax.runs.result import Badge, Finding, Result
-
-if TYPE_CHECKING:
-    pass
 
 _ORDER = (
     verdicts.HOLDS,

@@ -14,6 +14,7 @@ from bert_secrets_jax.analyses.common.tables import (
     mean_finding,
     mean_over_runs,
     models_frames,
+    table,
 )
 from bert_secrets_jax.analyses.common.texts import TextSettings
 from bert_secrets_jax.analyses.declaration import analysis
@@ -29,7 +30,7 @@ from bert_secrets_jax.measure.catalogue import (
 )
 from bert_secrets_jax.model.weights import Pretrained
 from bert_secrets_jax.runs.findings import extreme
-from bert_secrets_jax.runs.result import drawn, framed
+from bert_secrets_jax.runs.result import drawn
 
 SOURCE = 'Kovaleva et al. 2019, section 4.5, Figure 7'
 UNIT = 'share of attention'
@@ -92,8 +93,8 @@ class ClsTokens(BeforeAndAfter):
             return []
         most, second, *_ = np.argsort(-means)
         head = int(matrix[:, most].argmax())
-        table = self.before[from_cls(self.names[most])]
-        last, fields = (len(table.mean) - 1, head), {'unit': UNIT, 'source': SOURCE}
+        before = self.before[from_cls(self.names[most])]
+        last, fields = (len(before.mean) - 1, head), {'unit': UNIT, 'source': SOURCE}
         found = [
             mean_finding(
                 'type of token that [CLS] attends to most',
@@ -103,16 +104,14 @@ class ClsTokens(BeforeAndAfter):
                 where=plural(self.names[most]),
                 template='{when} the last layer, [CLS] attends most to {where} ({estimate:.2f}), '
                 'then to {second} ({next:.2f}).',
-                numbers={
-                    'when': 'After fine-tuning, in' if self.after else 'In',
-                    'second': plural(self.names[second]),
-                    'next': float(means[second]),
-                },
+                when='After fine-tuning, in' if self.after else 'In',
+                second=plural(self.names[second]),
+                next=float(means[second]),
                 **fields,
             )
         ]
         if len(matrix) > 1:
-            share, fields = matrix[head, most], fields | {'sample': int(table.count)}
+            share, fields = matrix[head, most], fields | {'sample': int(before.count)}
             found.append(extreme('head whose [CLS] does so most', last, share, **fields))
         return found
 
@@ -127,10 +126,9 @@ class ClsTokens(BeforeAndAfter):
         }
         if self.runs:
             means = [mean_over_runs(self.models, [from_cls(name)], -1) for name in self.names]
-            ends = zip(*(each.interval for each in means), strict=True)
-            columns |= dict(
-                zip(('finetuned', 'finetuned_low', 'finetuned_high'), ends, strict=True)
-            )
+            ends = np.transpose([each.interval for each in means])
+            names = 'finetuned', 'finetuned_low', 'finetuned_high'
+            columns |= dict(zip(names, ends, strict=True))
             after = self.after
             theirs = [after.get(notebook(from_cls(name))) for name in self.names]
             columns['finetuned_top_head'] = self.in_last_layer(after).max(axis=0)
@@ -140,11 +138,7 @@ class ClsTokens(BeforeAndAfter):
         published = paper.cls_tokens(self.subject.task)
         if published:
             columns['paper_bert_base'] = [published.get(name, np.nan) for name in self.names]
-        return framed(
-            list(columns),
-            list(zip(*columns.values(), strict=True)),
-            'Attention of [CLS], mean over the heads of the last layer.',
-        )
+        return table('Attention of [CLS], mean over the heads of the last layer.', **columns)
 
 
 def cls_statistics() -> list[Described]:

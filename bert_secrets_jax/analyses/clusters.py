@@ -9,7 +9,7 @@ from jaxtyping import Float
 
 from bert_secrets_jax import plots
 from bert_secrets_jax.analyses.common.marks import MOSTLY
-from bert_secrets_jax.analyses.common.tables import LEVEL, Tables, grids_frame
+from bert_secrets_jax.analyses.common.tables import LEVEL, Tables, grids_frame, table, worded
 from bert_secrets_jax.analyses.common.texts import TextSettings
 from bert_secrets_jax.analyses.declaration import analysis
 from bert_secrets_jax.data.tasks import Text
@@ -18,7 +18,7 @@ from bert_secrets_jax.measure.divergence import head_divergences
 from bert_secrets_jax.model.weights import Pretrained
 from bert_secrets_jax.names import head_name
 from bert_secrets_jax.runs.findings import measured
-from bert_secrets_jax.runs.result import Result, drawn, framed
+from bert_secrets_jax.runs.result import Result, drawn
 
 SOURCE = 'Clark et al. 2019, section 6, Figure 6'
 DIVERGENCE = 'divergence between heads'
@@ -126,7 +126,8 @@ class Clusters(Result):
             'divergence_from_it': apart.min(axis=1),
         }
         pairs = np.triu_indices(len(names), 1)
-        closest = sorted(zip(divergences[pairs], *pairs, strict=True))
+        first, second = (np.array(names)[each] for each in pairs)
+        closest = np.argsort(divergences[pairs], kind='stable')[:10]
         return {
             'heads': grids_frame(
                 {name: np.reshape(each, self._shape) for name, each in heads.items()},
@@ -134,18 +135,16 @@ class Clusters(Result):
                 'are the divergences).',
                 shown=('divergence_from_it', 'mostly'),
             ),
-            'nearest': framed(
-                ('heads', 'divergence'),
-                [(f'{names[int(a)]} and {names[int(b)]}', value) for value, a, b in closest[:10]],
+            'nearest': table(
                 'The ten most similar pairs (0: equal maps; 0.69: no token shared).',
+                heads=worded('{} and {}', first, second)[closest],
+                divergence=divergences[pairs][closest],
             ),
-            'divergences': framed(
-                ('first', 'second', 'divergence'),
-                [
-                    (names[int(a)], names[int(b)], divergences[a, b])
-                    for a, b in zip(*pairs, strict=True)
-                ],
+            'divergences': table(
                 'The divergence of every pair of heads.',
+                first=first,
+                second=second,
+                divergence=divergences[pairs],
             ),
         }
 
@@ -177,7 +176,7 @@ class Clusters(Result):
             sample_of='tokens',
             source=SOURCE,
             template='{where} are most alike: {estimate:.2g} apart (median pair: {median:.2g}).',
-            numbers={'median': float(np.median(divergences[pairs]))},
+            median=float(np.median(divergences[pairs])),
         )
         difference = layers.between - layers.within
         # A single layer, or single heads of layers, leave nothing to compare.
@@ -194,7 +193,9 @@ class Clusters(Result):
             p=layers.p_value,
             template='Heads of one layer are {verdict} than heads of different layers '
             '({within:.2f} apart against {between:.2f}, of at most {most:.2f}).',
-            numbers={'verdict': verdict, 'most': np.log(2), **dataclasses.asdict(layers)},
+            verdict=verdict,
+            most=np.log(2),
+            **dataclasses.asdict(layers),
         )
         return [of_layers, most_similar]
 

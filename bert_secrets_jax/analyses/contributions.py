@@ -10,18 +10,23 @@ from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
-from jaxtyping import Bool, Float
 
 from bert_secrets_jax import paper, plots
 from bert_secrets_jax.analyses import verdicts
-from bert_secrets_jax.analyses.common import tables as head_tables
 from bert_secrets_jax.analyses.common.disabling import Disabled
 from bert_secrets_jax.analyses.common.tables import (
     OF_SHARES,
+    Grid,
     Tables,
+    Which,
+    greatest,
     grids_frame,
+    heads_frame,
     interval_of,
     mean_over_runs,
+    table,
+    top_head,
+    worded,
 )
 from bert_secrets_jax.analyses.common.texts import TextSettings, batches_of, with_progress
 from bert_secrets_jax.analyses.declaration import analysis
@@ -36,7 +41,7 @@ from bert_secrets_jax.model.weights import Pretrained
 from bert_secrets_jax.names import head_name
 from bert_secrets_jax.runs.call import Call
 from bert_secrets_jax.runs.findings import extreme, how_many, measured
-from bert_secrets_jax.runs.result import Finding, Result, drawn, framed
+from bert_secrets_jax.runs.result import Finding, Result, drawn
 from bert_secrets_jax.stats.significance import MARGIN
 from bert_secrets_jax.stats.student import LEVEL
 
@@ -98,9 +103,9 @@ class Lost:
     metric: str
     meaning: str
     examples: int
-    difference: Float[np.ndarray, 'L N']
-    changes: Bool[np.ndarray, 'L N']
-    equal: Bool[np.ndarray, 'L N']
+    difference: Grid
+    changes: Which
+    equal: Which
 
 
 @dataclasses.dataclass(frozen=True, repr=False, eq=False)
@@ -131,7 +136,11 @@ class Contributions(Result):
         return [name for name in SINKS if name in self.kinds]
 
     @property
-    def inactive(self) -> dict[str, Bool[np.ndarray, 'L N']]:
+    def _tables(self) -> dict[str, Tables]:
+        return {'weights': self.weights, 'norms': self.moved.norms}
+
+    @property
+    def inactive(self) -> dict[str, Which]:
         """Which heads are inactive in each of three ways."""
         return {
             BY_WEIGHTS: self._most(self.weights)[1] >= HALF,
@@ -140,43 +149,47 @@ class Contributions(Result):
         }
 
     def verdicts(self):
-        tables = self.weights, self.moved.norms
-        return [verdicts.sep_moves_little(*(each['all [SEP]'] for each in tables))]
+        shares = (each['all [SEP]'] for each in self._tables.values())
+        return [verdicts.sep_moves_little(*shares)]
 
     def frames(self):
-        tables = {f'{name}, weights': table for name, table in self.weights.items()}
-        units = dict.fromkeys(tables, SHARE)
-        tables |= {f'{name}, norms': table for name, table in self.moved.norms.items()}
+        tables = {f'{name}, weights': each for name, each in self.weights.items()}
+        units = dict.fromkeys(tables, SHARE) | {'output': _OF_LAYER}
+        tables |= {f'{name}, norms': each for name, each in self.moved.norms.items()}
+        tables['output'] = self.moved.outputs
         units = dict.fromkeys(tables, _NORMS) | units
-        tables['output'], units['output'] = self.moved.outputs, _OF_LAYER
-        published, curves = paper.mixing_ratios(), self._mixing_curves()
+        ways, curves = self._mixing_means(), self._mixing_curves()
         percent, low, high = np.stack([*curves.values()], axis=1)
+        mean, least, most = np.transpose([*ways.values()])
+        groups = self.inactive
         lost = {'shown_not_to_matter': 'equal', 'change_the_score': 'changes'}
-        if self.lost is None:
-            lost = {}
         return {
-            'mixing': framed(
-                ('way', 'percent', 'low', 'high', *(f'published: {name}' for name in published)),
-                [
-                    (way, *interval, *(100 * ratios[way] for ratios in published.values()))
-                    for way, interval in self._mixing_means().items()
-                ],
+            'mixing': table(
                 'How much of a token comes from other tokens in a layer: mean over layers.',
+                way=[*ways],
+                percent=mean,
+                low=least,
+                high=most,
+                **{
+                    f'published: {name}': [100 * ratios[way] for way in ways]
+                    for name, ratios in paper.mixing_ratios().items()
+                },
             ),
-            'inactive': framed(
-                ('inactive', 'heads', 'which', *lost),
-                [
-                    (
-                        group,
-                        int(where.sum()),
-                        ', '.join(head_name(*head) for head in np.argwhere(where)) or 'none',
-                        *(int(getattr(self.lost, name)[where].sum()) for name in lost.values()),
-                    )
-                    for group, where in self.inactive.items()
-                ],
+            'inactive': table(
                 'Heads that may do nothing: at least half of the attention or output is for one '
                 'kind of token, or the output is short. A change below half a point does not '
                 'matter, significant or not.',
+                inactive=[*groups],
+                heads=[each.sum() for each in groups.values()],
+                which=[
+                    ', '.join(head_name(*head) for head in np.argwhere(each)) or 'none'
+                    for each in groups.values()
+                ],
+                **{
+                    column: [getattr(self.lost, name)[each].sum() for each in groups.values()]
+                    for column, name in lost.items()
+                    if self.lost is not None
+                },
             ),
             'mixing_layers': grids_frame(
                 {'percent': percent, 'low': low, 'high': high},
@@ -187,13 +200,13 @@ class Contributions(Result):
             'kinds': grids_frame(
                 {
                     column: [tables[name].mean.mean(axis=1) for name in self.kinds]
-                    for column, tables in (('weights', self.weights), ('norms', self.moved.norms))
+                    for column, tables in self._tables.items()
                 },
                 'Shares of attention and of what is moved, means over the heads of a layer.',
                 by={'kind': self.kinds},
             ),
             'activity': self._activity(),
-            'heads': head_tables.heads_frame(tables, units, 'Each number of each head.'),
+            'heads': heads_frame(tables, units, 'Each number of each head.'),
         }
 
     def figures(self):
@@ -229,51 +242,47 @@ class Contributions(Result):
 
     def head_notes(self):
         most, share = self._most(self.moved.norms)
-        moved = np.char.add(np.char.mod('%.2f from ', share), np.vectorize(KINDS.get)(most))
-        outputs = np.char.mod(f'%.2f {_OF_LAYER}', self.moved.outputs.mean)
-        return {'share of its output': moved, 'length of its output': outputs}
+        kinds = np.vectorize(KINDS.get)(most)
+        return {
+            'share of its output': worded('{:.2f} from {}', share, kinds),
+            'length of its output': worded(f'{{:.2f}} {_OF_LAYER}', self.moved.outputs.mean),
+        }
 
     def _most(self, tables: Tables) -> tuple[np.ndarray, np.ndarray]:
         known = self.sinks or SINKS[:1]
-        grids = np.stack([tables[name].mean for name in known])
-        return np.array(known)[grids.argmax(axis=0)], grids.max(axis=0)
+        return greatest(known, [tables[name].mean for name in known])
 
     def _mixing_means(self) -> dict[str, np.ndarray]:
         """Return the mean over layers by each of the ways of MIXING, with its interval, in %."""
-        table = [{'mixing': self.moved.mixing}]
+        runs = [{'mixing': self.moved.mixing}]
         means = (
-            mean_over_runs(table, ['mixing'], np.s_[:, way], limits=OF_SHARES)
+            mean_over_runs(runs, ['mixing'], np.s_[:, way], limits=OF_SHARES)
             for way in range(len(MIXING))
         )
-        return {way: 100 * np.array(mean.interval) for way, mean in zip(MIXING, means, strict=True)}
+        return dict(zip(MIXING, (100 * np.array(each.interval) for each in means), strict=True))
 
     def _mixing_curves(self) -> dict[str, np.ndarray]:
         """Return the mean of each layer and its interval in % [3, L], by each way of MIXING."""
-        table = self.moved.mixing
-        layers = range(len(table.mean))
-        return {
-            way: 100
-            * np.array([interval_of(table, (layer, index), OF_SHARES) for layer in layers]).T
-            for index, way in enumerate(MIXING)
-        }
+        mixing = self.moved.mixing
+        ends = [interval_of(mixing, at, OF_SHARES) for at in np.ndindex(mixing.mean.shape)]
+        curves = 100 * np.reshape(ends, (*mixing.mean.shape, 3)).T  # [3, ways, L]
+        return dict(zip(MIXING, np.swapaxes(curves, 0, 1), strict=True))
 
-    def _kind_findings(self, name: str) -> list[Finding]:
-        weights, norms = (
-            mean_over_runs([tables], [name]) for tables in (self.weights, self.moved.norms)
-        )
+    def _kind_findings(self, name: str) -> Iterator[Finding]:
+        weights, norms = (mean_over_runs([each], [name]) for each in self._tables.values())
         fields = {'sample': int(self.weights[name].count), 'source': SOURCE}
-        return [
-            measured(
-                f'moved from {KINDS[name]}',
-                norms.interval,
-                unit=_NORMS,
-                template='Heads give {kind} {weights:.0%} of their attention, and take '
-                '{estimate:.0%} of their output from there.',
-                numbers={'kind': KINDS[name], 'weights': weights.mean},
-                **fields,
-            ),
-            measured(f'attention to {KINDS[name]}', weights.interval, unit=SHARE, **fields),
-        ]
+        kind = KINDS[name]
+        yield measured(
+            f'moved from {kind}',
+            norms.interval,
+            unit=_NORMS,
+            template='Heads give {kind} {weights:.0%} of their attention, and take '
+            '{estimate:.0%} of their output from there.',
+            kind=kind,
+            weights=weights.mean,
+            **fields,
+        )
+        yield measured(f'attention to {kind}', weights.interval, unit=SHARE, **fields)
 
     def _inactive_findings(self) -> Iterator[Finding]:
         outputs = self.moved.outputs
@@ -295,7 +304,7 @@ class Contributions(Result):
                 ]
                 name = f'{group}: what they move from there'
                 yield measured(name, np.mean(shares), unit=_NORMS, source=SOURCE, **of_texts)
-        least = head_tables.top_head(-outputs.mean)
+        least = top_head(-outputs.mean)
         of_texts['source'] = SOURCE_OF_INACTIVE
         yield how_many(BY_OUTPUT, self.inactive[BY_OUTPUT], **of_texts)
         name, interval = 'least output of a head', interval_of(outputs, least, (0.0, np.inf))
@@ -324,14 +333,12 @@ class Contributions(Result):
                     yield measured(name, change, unit='points', **fields)
 
     def _activity(self):
-        (of_weights, weights), (of_norms, norms) = map(self._most, (self.weights, self.moved.norms))
-        columns = {
-            'most_by_weights': of_weights,
-            'share_of_attention': weights,
-            'most_by_norms': of_norms,
-            'share_of_norms': norms,
-            'output_of_layer_mean': self.moved.outputs.mean,
-        }
+        columns = {}
+        for (by, tables), share in zip(
+            self._tables.items(), ('share_of_attention', 'share_of_norms'), strict=True
+        ):
+            columns[f'most_by_{by}'], columns[share] = self._most(tables)
+        columns['output_of_layer_mean'] = self.moved.outputs.mean
         if self.lost is not None:
             columns['points_without_it'] = 100 * self.lost.difference
         return grids_frame(
@@ -407,19 +414,22 @@ def lost_in(ablation: Disabled | None, shape: tuple[int, int]) -> Lost | None:
         )
     found = ablated.found
     assert found.equivalent is not None
-    equal = found.equivalent <= LEVEL
+    difference, equal, changes = (
+        np.reshape(each, shape)
+        for each in (found.difference, found.equivalent <= LEVEL, found.corrected <= LEVEL)
+    )
     return Lost(
         metric=ablated.metric,
         meaning=ablation.meaning,
         examples=found.sample,
-        difference=np.reshape(found.difference, shape),
-        changes=np.reshape((found.corrected <= LEVEL) & ~equal, shape),
-        equal=np.reshape(equal, shape),
+        difference=difference,
+        changes=changes & ~equal,
+        equal=equal,
     )
 
 
 def _draw_profiles(result: Contributions):
-    tables = {'weights': result.weights, 'norms': result.moved.norms}
+    tables = result._tables
     return plots.head_points(
         {
             f'by {name}': {kind: each[kind].mean for kind in result.sinks}
@@ -434,11 +444,10 @@ def _draw_profiles(result: Contributions):
 
 
 def _draw_heads(result: Contributions):
-    tables = {'weights': result.weights, 'norms': result.moved.norms}
     grids = {
         f'{kind}, {name}': each[kind].mean
         for kind in result.sinks[:2]
-        for name, each in tables.items()
+        for name, each in result._tables.items()
     }
     return plots.head_grids(grids, label='share', limits=(0.0, 1.0)).captioned(
         'The same shares, head by head.', plots.Source('heads', 'mean')

@@ -2,7 +2,7 @@
 
 import functools
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
@@ -12,12 +12,15 @@ from bert_secrets_jax.analyses.common.models import Models
 from bert_secrets_jax.analyses.common.tables import (
     BeforeAndAfter,
     Tables,
+    greatest,
     mean_finding,
     models_frames,
     notes_of,
     significant_change,
+    table,
     top_as_text,
     top_head,
+    worded,
 )
 from bert_secrets_jax.analyses.common.texts import TextSettings
 from bert_secrets_jax.analyses.declaration import analysis
@@ -94,14 +97,11 @@ class Features(BeforeAndAfter):
         )
 
     def figures(self):
-        drawings = {}
-        if self.runs:
-            drawings['special_tokens_finetuned'] = _draw_special
-        if self.names:
-            drawings['features'] = functools.partial(_draw_grids, which='before')
-        if self.names and self.runs:
-            drawings['features_finetuned'] = functools.partial(_draw_grids, which='after')
-            drawings['features_change'] = functools.partial(_draw_grids, which='changed')
+        drawings = {'special_tokens_finetuned': _draw_special} if self.runs else {}
+        shown = {'features': 'before', 'features_finetuned': 'after', 'features_change': 'changed'}
+        for name, which in shown.items():
+            if self.names and (self.runs or which == 'before'):
+                drawings[name] = functools.partial(_draw_grids, which=which)
         return drawn(self, **drawings)
 
     def findings(self):
@@ -118,10 +118,8 @@ class Features(BeforeAndAfter):
                 where=plural(most),
                 template='{when}{where} get more attention than other features ({estimate:.2g}). '
                 'That is {ratio:.0%} of what [CLS] and [SEP] get.',
-                numbers={
-                    'when': 'After fine-tuning, ' if self.after else 'In this model, ',
-                    'ratio': float(tables[most].mean.mean()) / special,
-                },
+                when='After fine-tuning, ' if self.after else 'In this model, ',
+                ratio=float(tables[most].mean.mean()) / special,
             )
             findings = [answer, *findings]
         if several and self.runs:
@@ -137,11 +135,9 @@ class Features(BeforeAndAfter):
             for name in SPECIAL
         }
         if self.names:
-            grids = np.stack([self.before[name].mean for name in self.names])
-            most = np.char.mod('%.2f to ', grids.max(axis=0))
-            notes['most attention to a feature'] = np.char.add(
-                most, np.array([plural(name) for name in self.names])[grids.argmax(axis=0)]
-            )
+            grids = [self.before[name].mean for name in self.names]
+            most, share = greatest(list(map(plural, self.names)), grids)
+            notes['most attention to a feature'] = worded('{:.2f} to {}', share, most)
         return notes
 
     def notes(self):
@@ -159,14 +155,19 @@ class Features(BeforeAndAfter):
         size = {name: np.abs(self.changed[name].mean) for name in self.names}
         moved = max(self.names, key=lambda name: size[name].mean())
         head = top_head(size[moved])
-        about: dict[str, Any] = {'unit': UNIT, 'source': SOURCE, 'where': head_name(*head)}
-        about['template'] = (
-            'Fine-tuning changes attention to {feature} most: by {size:.2g} per head, and by '
-            '{estimate:+.2g} in {where}.'
+        return mean_finding(
+            'attention to the feature that fine-tuning changes most',
+            self.models,
+            [change(moved)],
+            head,
+            unit=UNIT,
+            source=SOURCE,
+            where=head_name(*head),
+            template='Fine-tuning changes attention to {feature} most: by {size:.2g} per head, '
+            'and by {estimate:+.2g} in {where}.',
+            feature=plural(moved),
+            size=float(size[moved].mean()),
         )
-        about['numbers'] = {'feature': plural(moved), 'size': float(size[moved].mean())}
-        name = 'attention to the feature that fine-tuning changes most'
-        return mean_finding(name, self.models, [change(moved)], head, **about)
 
     def _summary(self):
         rows = []
@@ -192,16 +193,14 @@ class Features(BeforeAndAfter):
         return framed(columns, rows, caption)
 
     def _readings(self):
-        rows = [
-            (name, top_as_text(self.before[name]), theirs.count, top_as_text(theirs))
-            for name in self.names
-            if name in FEATURES_OF_NOTEBOOK
-            for theirs in [self.before[notebook(name)]]
-        ]
-        return framed(
-            ('feature', 'paper_top_head', 'notebook_examples', 'notebook_top_head'),
-            rows,
+        names = [name for name in self.names if name in FEATURES_OF_NOTEBOOK]
+        theirs = [self.before[notebook(name)] for name in names]
+        return table(
             'The notebook finds words by spelling, and counts their absence as 0.',
+            feature=names,
+            paper_top_head=[top_as_text(self.before[name]) for name in names],
+            notebook_examples=[each.count for each in theirs],
+            notebook_top_head=list(map(top_as_text, theirs)),
         )
 
 

@@ -142,32 +142,30 @@ class Finetuning(Result):
 
     def findings(self):
         findings = self._warnings()
+        metric = self.metrics[0]
+        fields = {'unit': f'{TITLES[metric]} x 100', 'source': SOURCE}
         for name, runs in self.starts.items():
-            metric, count = self.metrics[0], len(runs.seeds)
-            fields = {'unit': f'{TITLES[metric]} x 100', 'sample': count, 'sample_of': 'runs'}
-            fields['source'] = SOURCE
             last, best = (
                 np.mean([100 * row[metric] for row in rows]) for rows in (runs.last, runs.best)
             )
-            ends = mean_ends(metric, runs.last, self.dev_examples)
             scores = [f'{TITLES[each]} {spread(runs.last, [each])}' for each in self.metrics]
-            numbers = {
-                'train': self.train_examples,
-                'start': {'pretrained': 'pre-trained'}.get(name, name),
-                'scores': ', '.join(scores),
-                'dev': self.dev_examples,
-                'texts': self.subject.texts,
-            }
-            template = (
-                'Fine-tuned on {train:example|examples} from {start} weights: {scores} ({texts}, '
-                '{dev:example|examples}).'
+            reached = measured(
+                f'score from {name} weights',
+                # Its interval is one over examples.
+                [last, *mean_ends(metric, runs.last, self.dev_examples)],
+                sample=self.dev_examples,
+                template='Fine-tuned on {train:example|examples} from {start} weights: {scores} '
+                '({texts}, {dev:example|examples}).',
+                train=self.train_examples,
+                start={'pretrained': 'pre-trained'}.get(name, name),
+                scores=', '.join(scores),
+                dev=self.dev_examples,
+                texts=self.subject.texts,
+                **fields,
             )
-            said = {'template': template, 'numbers': numbers, **fields}
-            # Its interval is one over examples.
-            said |= {'sample': self.dev_examples, 'sample_of': 'examples'}
-            findings.append(measured(f'score from {name} weights', [last, *ends], **said))
             name = f'best epoch from {name} weights, chosen on the same examples'
-            findings.append(measured(name, best, **fields))
+            count = {'sample': len(runs.seeds), 'sample_of': 'runs'}
+            findings += [reached, measured(name, best, **count, **fields)]
         return findings
 
     def _warnings(self) -> list[Finding]:

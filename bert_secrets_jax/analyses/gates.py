@@ -15,7 +15,7 @@ from bert_secrets_jax.analyses.common.disabling import checked_metrics
 from bert_secrets_jax.analyses.common.effects import rows_of
 from bert_secrets_jax.analyses.common.learnt import if_not_learnt, learning_test
 from bert_secrets_jax.analyses.common.models import labels_of, one_model
-from bert_secrets_jax.analyses.common.tables import grids_frame
+from bert_secrets_jax.analyses.common.tables import Grid, grids_frame, table, worded
 from bert_secrets_jax.analyses.declaration import analysis
 from bert_secrets_jax.data.tasks import Example
 from bert_secrets_jax.finetune.metrics import TITLES, predictions
@@ -24,7 +24,7 @@ from bert_secrets_jax.model.weights import Pretrained
 from bert_secrets_jax.names import head_name
 from bert_secrets_jax.pruning.gates import GateConfig, Gated, GateRuns, rounded_gates, train_gates
 from bert_secrets_jax.runs.cost import TRAINED, Costs
-from bert_secrets_jax.runs.findings import how_many, measured
+from bert_secrets_jax.runs.findings import how_many, measured, told
 from bert_secrets_jax.runs.result import Finding, Result, drawn, framed
 from bert_secrets_jax.stats.effects import Effects
 from bert_secrets_jax.stats.significance import assess as compare
@@ -94,7 +94,7 @@ class Gates(GateRuns, Result):
         return np.isin(self.gates, (0, 1)).mean(axis=(1, 2))
 
     @property
-    def open_share(self) -> Float[np.ndarray, 'L N']:
+    def open_share(self) -> Grid:
         """The share of runs in which each head's gate is not exactly 0."""
         return (self.gates > 0).mean(axis=0)
 
@@ -134,17 +134,14 @@ class Gates(GateRuns, Result):
                 'The gate of every head in every run.',
                 by={'lambda': self.coefficients, 'seed': self.seeds},
             ),
-            'course': framed(
-                ('lambda', 'seed', 'step', 'expected_open', 'loss'),
-                [
-                    (price, seed, *at_step)
-                    for price, seed, *of_run in zip(
-                        self.coefficients, self.seeds, self.expected_open, self.losses, strict=True
-                    )
-                    for at_step in zip(self.steps, *of_run, strict=True)
-                ],
+            'course': table(
                 'The expected number of open heads after a step, and the mean loss since the row '
                 'before.',
+                **{'lambda': self.coefficients[:, None]},
+                seed=self.seeds[:, None],
+                step=self.steps,
+                expected_open=self.expected_open,
+                loss=self.losses,
             ),
         }
 
@@ -179,7 +176,7 @@ class Gates(GateRuns, Result):
 
     def head_notes(self):
         often = (self.gates > 0).sum(axis=0)
-        return {'gate': np.char.mod(f'open in %d of {len(self.gates)} runs', often)}
+        return {'gate': worded('open in {} of {} runs', often, len(self.gates))}
 
     def _runs(self):
         runs = (
@@ -225,13 +222,15 @@ class Gates(GateRuns, Result):
             name, said = 'all gates are closed', 'All gates are closed in all'
             mend = 'a head costs too much, so lower lambda'
         prices = self.coefficients.tolist()
-        warning = Finding(
-            name=name,
+        warning = told(
+            name,
             warning=True,
             estimate=round(float(share.max()) * len(self.gates)),
             unit='runs with each head open',
             template=f'{said} of {{sample}} runs (lambda from {{least:g}} to {{most:g}}): {mend}.',
-            numbers={'heads': self._heads, 'least': min(prices), 'most': max(prices)},
+            heads=self._heads,
+            least=min(prices),
+            most=max(prices),
             **self._of_runs,
         )
         return [warning]
@@ -255,7 +254,9 @@ class Gates(GateRuns, Result):
             unit=f'points of {TITLES[self.metric]}',
             template=f'{said} keeps {{kept}} of {{heads}} heads'
             + (' ({estimate:+.2f} points).' if known else '; all its predictions are the same.'),
-            numbers={'margin': 100 * SMALL, 'kept': int(self.kept[best]), 'heads': self._heads},
+            margin=100 * SMALL,
+            kept=int(self.kept[best]),
+            heads=self._heads,
             **self._of,
         )
 
@@ -293,7 +294,7 @@ class Gates(GateRuns, Result):
                 where=', '.join(names[:_NAMED]) + more,
                 template=f'{{where}} {{estimate:|closes|close}} {name}: open in {{open}} of '
                 '{sample:run|runs}.',
-                numbers={'open': round(float(end) * len(self.gates))},
+                open=round(float(end) * len(self.gates)),
                 **self._of_runs,
             )
 

@@ -32,7 +32,7 @@ from bert_secrets_jax.analyses.common.learnt import (
     learnt_nothing,
 )
 from bert_secrets_jax.analyses.common.models import check_several, labels_of, one_model
-from bert_secrets_jax.analyses.common.tables import grids_frame
+from bert_secrets_jax.analyses.common.tables import Grid, grids_frame, worded
 from bert_secrets_jax.analyses.declaration import analysis
 from bert_secrets_jax.compute import Compute
 from bert_secrets_jax.data.tasks import Example
@@ -98,7 +98,7 @@ class HeadGating(Result):
         return roles_of(self.priced, self.paid)
 
     @property
-    def gate(self) -> Float[np.ndarray, 'L N']:
+    def gate(self) -> Grid:
         """The mean gate: 1 if a head is always open, 0 if never, 1/2 if it follows the price."""
         return (self.priced + self.paid).mean(axis=0) / 2
 
@@ -142,8 +142,8 @@ class HeadGating(Result):
         ]
 
     def head_notes(self):
-        alone = effects.notes_of(self.alone, self.roles.shape).astype(str)
-        return {'role by gates': np.char.add(np.char.add(self.roles, ', loss without it: '), alone)}
+        alone = effects.notes_of(self.alone, self.roles.shape)
+        return {'role by gates': worded('{}, loss without it: {}', self.roles, alone)}
 
     @property
     def _of_gates(self) -> dict[str, Any]:

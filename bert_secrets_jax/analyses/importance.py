@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import ClassVar
 
 import numpy as np
+import scipy.stats
 
 from bert_secrets_jax import plots
 from bert_secrets_jax.ablation.masked_lm import FEW
@@ -282,8 +283,8 @@ def _draw_ranks(result: Importance):
 
 
 def _ranks(values: np.ndarray) -> np.ndarray:
-    order = values.ravel().argsort(kind='stable').argsort(kind='stable')
-    return (order / max(values.size - 1, 1)).reshape(values.shape)
+    order = scipy.stats.rankdata(values, method='ordinal').reshape(values.shape) - 1
+    return order / max(values.size - 1, 1)
 
 
 def _draw_agreement(result: Importance):

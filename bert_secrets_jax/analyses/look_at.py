@@ -20,6 +20,7 @@ from bert_secrets_jax.analyses.common.tables import (
     mean_finding,
     mean_over_runs,
     notes_on,
+    worded,
 )
 from bert_secrets_jax.analyses.common.texts import TextSettings, batches_of, with_progress
 from bert_secrets_jax.analyses.declaration import analysis
@@ -37,7 +38,7 @@ from bert_secrets_jax.model.config import MASKED_LM, SEQUENCES
 from bert_secrets_jax.model.weights import Pretrained
 from bert_secrets_jax.names import head_name
 from bert_secrets_jax.runs.findings import measured
-from bert_secrets_jax.runs.result import Finding, Result, drawn, framed
+from bert_secrets_jax.runs.result import Finding, HeadMarks, Result, drawn, framed
 from bert_secrets_jax.stats.student import reach
 
 SOURCE = 'Clark et al. 2019, section 3'
@@ -233,12 +234,10 @@ class LookAt(Result):
             return []
         entropy, even = (self.tables[name].mean for name in (ENTROPY, UNIFORM))
         share = entropy / np.maximum(even, 1e-9)
-        percent = 100 * share.astype(np.float64)
-        sentences = np.char.mod(
-            'The entropy of its attention is %.0f%% of even attention.', percent
-        )
+        sentences = worded('The entropy of its attention is {:.0%} of even attention.', share)
         broad = np.where(share >= BROADLY, 'broad', '')
-        return [marks.made('attention is broad', 'colour', broad, sentences, rank=marks.SHARE)]
+        about = {'title': 'attention is broad', 'drawn': 'colour', 'rank': marks.SHARE}
+        return [HeadMarks(marks=broad, sentences=sentences, **about)]
 
     def _mean(self, statistic: str, give: str, published: str) -> list[Finding]:
         """Return the mean over the heads of layers 6 to 10 of 12, and the layer with the most."""
@@ -246,18 +245,21 @@ class LookAt(Result):
         by_layer = table.mean.mean(axis=1)
         name = 'attention to [SEP]' if statistic == 'all [SEP]' else statistic
         fields = {'unit': SHARE, 'source': f'{SOURCE}.2'}
-        template = (
-            '{give} [SEP] {estimate:.0%} of the attention in {where}; BERT-base gives more than '
-            f'{published} in {{their_layers}}.'
+        mean = mean_finding(
+            name,
+            [self.tables],
+            [statistic],
+            where,
+            where=layers_named(where.start + 1, where.stop),
+            template='{give} [SEP] {estimate:.0%} of the attention in {where}; BERT-base gives '
+            f'more than {published} in {{their_layers}}.',
+            their_layers=layers_named(6, 10),
+            give=give,
+            **fields,
         )
-        said: dict[str, Any] = {
-            'template': template,
-            'where': layers_named(where.start + 1, where.stop),
-        }
-        said['numbers'] = {'their_layers': layers_named(6, 10), 'give': give}
-        mean = mean_finding(name, [self.tables], [statistic], where, **said, **fields)
-        fields |= {'where': f'layer {by_layer.argmax() + 1}', 'sample': int(table.count)}
-        return [mean, measured(f'{name}, most of layers', by_layer.max(), **fields)]
+        most, sample = f'layer {by_layer.argmax() + 1}', int(table.count)
+        name = f'{name}, most of layers'
+        return [mean, measured(name, by_layer.max(), where=most, sample=sample, **fields)]
 
     def _count(self, name: str) -> Finding:
         table = self.tables[name]
@@ -270,23 +272,25 @@ class LookAt(Result):
             source=f'{SOURCE}.1',
             template='{estimate:.0f} of {all} heads {estimate:|gives|give} the {kind} more than '
             'half of the attention (BERT-base: {published}).',
-            numbers={
-                'all': table.mean.size,
-                'kind': name,
-                'published': paper.what_bert_looks_at().heads_over_half[name],
-            },
+            all=table.mean.size,
+            kind=name,
+            published=paper.what_bert_looks_at().heads_over_half[name],
         )
 
     def _entropy(self) -> Finding:
         share = self.tables[OF_CLS].mean[-1].mean() / self.tables[UNIFORM].mean.mean()
-        published = paper.what_bert_looks_at().entropy_of_last_cls
-        about: dict[str, Any] = {'unit': 'nats', 'source': f'{SOURCE}.3'}
-        about['numbers'] = {'share': float(share), 'published': published}
-        about['template'] = (
-            'In the last layer, the attention of [CLS] has {share:.0%} of the entropy of even '
-            'attention ({estimate:.2f} nats; BERT-base: {published:.2f}).'
+        return mean_finding(
+            'entropy of [CLS]',
+            [self.tables],
+            [OF_CLS],
+            -1,
+            unit='nats',
+            source=f'{SOURCE}.3',
+            template='In the last layer, the attention of [CLS] has {share:.0%} of the entropy of '
+            'even attention ({estimate:.2f} nats; BERT-base: {published:.2f}).',
+            share=float(share),
+            published=paper.what_bert_looks_at().entropy_of_last_cls,
         )
-        return mean_finding('entropy of [CLS]', [self.tables], [OF_CLS], -1, **about)
 
     def _no_op(self, gradients: Gradients) -> list[Finding]:
         where = layers_between(5, 12, self.layers)
@@ -299,16 +303,16 @@ class LookAt(Result):
             'source': f'{SOURCE}.2',
             'where': f'layers from {where.start + 1} on',
         }
-        said: dict[str, Any] = {
-            'numbers': {'loss': gradients.title, 'ratio': sep.mean / others.mean}
-        }
-        said['template'] = (
-            'In {where}, the gradient of {loss} at [SEP] is {ratio:.2f} of that at other tokens.'
+        at_sep = measured(
+            'gradient at [SEP]',
+            sep.interval,
+            template='In {where}, the gradient of {loss} at [SEP] is {ratio:.2f} of that at other '
+            'tokens.',
+            loss=gradients.title,
+            ratio=sep.mean / others.mean,
+            **fields,
         )
-        return [
-            measured('gradient at [SEP]', sep.interval, **said, **fields),
-            measured('gradient at other tokens', others.interval, **fields),
-        ]
+        return [at_sep, measured('gradient at other tokens', others.interval, **fields)]
 
     def _layers(self):
         columns = {name: table.mean.mean(axis=1) for name, table in self.tables.items()}
@@ -321,10 +325,10 @@ class LookAt(Result):
         )
 
     def _counts(self):
-        counts = {name: heads_over_half(self.tables[name]) for name in COUNTED}
         rows = [
             (name, len(heads), *ends, ', '.join(heads) or 'none')
-            for name, (heads, *ends) in counts.items()
+            for name in COUNTED
+            for heads, *ends in [heads_over_half(self.tables[name])]
             if self.tables[name].count
         ]
         return framed(

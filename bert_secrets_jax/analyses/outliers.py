@@ -27,6 +27,7 @@ from bert_secrets_jax.analyses.common.effects import (
     title_of,
 )
 from bert_secrets_jax.analyses.common.models import check_several, labels_of, one_model
+from bert_secrets_jax.analyses.common.tables import table
 from bert_secrets_jax.analyses.declaration import analysis
 from bert_secrets_jax.analyses.verdicts import Verdict
 from bert_secrets_jax.compute import Compute
@@ -125,7 +126,7 @@ class Outliers(Result):
         return verdicts.outliers_are_needed(
             float(self.loss.effects.difference[0]),
             self.loss.random,
-            (float(beyond.difference[0]), float(beyond.low[0]), float(beyond.high[0])),
+            tuple(float(each[0]) for each in (beyond.difference, beyond.low, beyond.high)),
             outliers=len(self.disabled),
             texts=beyond.sample,
         )
@@ -148,11 +149,10 @@ class Outliers(Result):
         effects = {} if self.loss is None else {'loss (nats)': self.loss.random}
         effects |= {metric: each.random for metric, each in self.scores.items()}
         if effects and self.random is not None:
-            names = (' '.join(map(str, dimensions)) for dimensions in self.random.tolist())
-            frames['random'] = framed(
-                ('dimensions', *effects),
-                zip(names, *effects.values(), strict=True),
+            frames['random'] = table(
                 'What disabling random dimensions changes, for each draw.',
+                dimensions=[' '.join(map(str, each)) for each in self.random.tolist()],
+                **effects,
             )
         return frames
 
@@ -168,12 +168,11 @@ class Outliers(Result):
         order = np.argsort(-found.layers, kind='stable')
         # Those that stand out anywhere, or the nearest ones if none does.
         shown = order[: max(int((found.layers > 0).sum()), 1)]
-        return framed(
-            list(columns),
-            zip(*(each[shown].tolist() for each in columns.values()), strict=True),
+        return table(
             'Dimensions (from 0) whose scale or bias of the output LayerNorm is more than '
             f'{found.sigma:g} standard deviations from the mean of its layer. An outlier is so in '
             f'at least {found.at_least} of {_layers(found)}.',
+            **{name: each[shown] for name, each in columns.items()},
         )
 
     def figures(self):
@@ -213,11 +212,9 @@ class Outliers(Result):
             'dimensions',
             template='{estimate} {unit} {estimate:|has|have} unusual LayerNorm weights (in '
             '{at_least} or more of {layers}' + ('; {listed}).' if outliers else ').'),
-            numbers={
-                'layers': _layers(found),
-                'at_least': found.at_least,
-                'listed': ', '.join(map(str, outliers)),
-            },
+            layers=_layers(found),
+            at_least=found.at_least,
+            listed=', '.join(map(str, outliers)),
             **fields,
         )
         most = int(found.layers.argmax())
@@ -239,7 +236,7 @@ class Outliers(Result):
                 'dimensions',
                 template='{estimate} {unit} that are published for this model ({published}) '
                 '{estimate:|is|are} among them.',
-                numbers={'published': ', '.join(map(str, published))},
+                published=', '.join(map(str, published)),
                 **fields,
             )
 

@@ -2,7 +2,7 @@
 
 import dataclasses
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -14,11 +14,15 @@ from bert_secrets_jax.analyses.common.models import Models
 from bert_secrets_jax.analyses.common.tables import (
     OF_SHARES,
     Tables,
+    before_and_after,
+    greatest,
     mean_finding,
     mean_over_runs,
     models_frames,
     over_seeds,
+    table,
     top_head,
+    worded,
 )
 from bert_secrets_jax.analyses.common.texts import TextSettings, readable
 from bert_secrets_jax.analyses.declaration import analysis
@@ -42,7 +46,7 @@ from bert_secrets_jax.patterns.samples import MapSample, f1_of, predict
 from bert_secrets_jax.runs.call import Call, call
 from bert_secrets_jax.runs.findings import extreme, how_many, measured
 from bert_secrets_jax.runs.input import an_input
-from bert_secrets_jax.runs.result import Finding, Result, drawn, framed
+from bert_secrets_jax.runs.result import Finding, Result, drawn
 from bert_secrets_jax.runs.run import digest
 from bert_secrets_jax.stats.over_runs import REACH
 
@@ -110,11 +114,10 @@ class Patterns(Result):
     @property
     def unlike(self) -> dict[str, float]:
         """The share of all maps that are unlike all labelled ones, by the name of the model."""
-        if UNLIKE not in self.before:
-            return {}
         return {
             model: float(np.mean([run[UNLIKE].mean for run in runs]))
             for model, runs in self._models.items()
+            if UNLIKE in self.before
         }
 
     def correct(self, runs: Sequence[Tables]) -> Corrected | None:
@@ -128,10 +131,8 @@ class Patterns(Result):
 
     @property
     def _models(self) -> dict[str, list[Tables]]:
-        models = {'pre-trained': [self.before]}
-        if self.runs:
-            models['fine-tuned'] = list(self.runs.values())
-        return models
+        models = {'pre-trained': [self.before], 'fine-tuned': list(self.runs.values())}
+        return {name: runs for name, runs in models.items() if runs}
 
     @property
     def changed(self) -> np.ndarray | None:
@@ -159,11 +160,12 @@ class Patterns(Result):
     def frames(self):
         frames = {'patterns': self._summary()}
         if self.unlike:
-            rows = [(model, 100 * share) for model, share in self.unlike.items()]
+            percent = [100 * share for share in self.unlike.values()]
             caption = 'Maps unlike every labelled one, whose classes are guesses.'
-            frames['unlike'] = framed(['model', 'unlike_percent'], rows, caption)
-        names = (*NAMES, CHANGED)
-        runs = {seed: {each: run[each] for each in names} for seed, run in self.runs.items()}
+            frames['unlike'] = table(caption, model=[*self.unlike], unlike_percent=percent)
+        runs = {
+            seed: {name: run[name] for name in (*NAMES, CHANGED)} for seed, run in self.runs.items()
+        }
         tuned = 'The fine-tuned models, and how many maps change class.'
         before = {name: self.before[name] for name in NAMES}
         return frames | models_frames(before, runs, 'share of maps', 'The model as it is.', tuned)
@@ -178,11 +180,11 @@ class Patterns(Result):
 
     def findings(self):
         findings = []
-        for model, grid in self.shares.items():
+        for (model, grid), runs in zip(self.shares.items(), self._models.values(), strict=True):
             most, settled = int(grid.mean(axis=(0, 1)).argmax()), grid.max(axis=-1) >= 0.9
             template = '{estimate:.0%} of the maps of the {model} model are {where}.'
-            said = {'template': template, 'numbers': {'model': model}, 'where': TITLES[most]}
-            name, runs = f'most frequent pattern, {model}', self._models[model]
+            said = {'template': template, 'model': model, 'where': TITLES[most]}
+            name = f'most frequent pattern, {model}'
             findings.append(self._share(name, runs, [NAMES[most]], **said))
             name = f'heads with one class in 9 of 10 maps, {model}'
             findings.append(how_many(name, settled, **self._of))
@@ -202,29 +204,26 @@ class Patterns(Result):
         fields |= {'unit': 'share of maps', 'source': SOURCE, 'limits': OF_SHARES}
         return mean_finding(name, runs, names, **fields)
 
-    def _vertical_findings(self) -> list[Finding]:
+    def _vertical_findings(self) -> Iterator[Finding]:
         vertical = self.before[NAMES[0]].mean > 0.5
         if not vertical.any() or ALL_SPECIAL not in self.before:
-            return []
-        special = self.before[ALL_SPECIAL].mean
+            return
         said = 'In {estimate} {unit}, most maps are vertical, whatever else a head does.'
         name = 'heads with mostly vertical maps, pre-trained'
-        found = [how_many(name, vertical, template=said, **self._of)]
-        of_heads = self._of | {'unit': 'share of attention'}
+        yield how_many(name, vertical, template=said, **self._of)
+        special = self.before[ALL_SPECIAL].mean
         for which, heads in {'vertical': vertical, 'other': ~vertical}.items():
             if heads.any():
                 name = f'attention of {which} heads to special tokens'
-                found.append(measured(name, special[heads].mean(), **of_heads))
-        return found
+                share = special[heads].mean()
+                yield measured(name, share, unit='share of attention', **self._of)
 
     def head_notes(self):
         texts = []
         for grid in self.shares.values():
-            percent = np.char.mod(' (%.0f %%)', 100 * grid.max(axis=-1))
-            texts.append(np.char.add(np.array(TITLES)[grid.argmax(axis=-1)], percent))
-        if len(texts) > 1:
-            texts[1] = np.char.add(', fine-tuned ', texts[1])
-        return {'pattern': functools.reduce(np.char.add, texts)}
+            name, share = greatest(TITLES, np.moveaxis(grid, -1, 0))
+            texts.append(worded('{} ({:.0f} %)', name, 100 * share))
+        return {'pattern': before_and_after(texts)}
 
     def gives(self):
         model = 'fine-tuned' if 'fine-tuned' in self.shares else 'pre-trained'
@@ -233,95 +232,96 @@ class Patterns(Result):
     def head_marks(self):
         return marks.mark_classes(self.shares, TITLES)
 
-    def _after_tuning(self) -> list[Finding]:
+    def _after_tuning(self) -> Iterator[Finding]:
         runs, changed = list(self.runs.values()), self.changed
         assert changed is not None
-        top, layers = top_head(changed), changed.mean(axis=1)
         name = 'block and heterogeneous after fine-tuning'
-        template = (
-            'After fine-tuning, {estimate:.0%} of the maps are block or heterogeneous (paper: '
-            '{least:.0%} on MRPC to {most:.0%} on QQP).'
+        yield self._share(
+            name,
+            runs,
+            [NAMES[index] for index in UPPER],
+            template='After fine-tuning, {estimate:.0%} of the maps are block or heterogeneous '
+            '(paper: {least:.0%} on MRPC to {most:.0%} on QQP).',
+            least=_upper_in_paper('MRPC'),
+            most=_upper_in_paper('QQP'),
         )
-        numbers = {'least': _upper_in_paper('MRPC'), 'most': _upper_in_paper('QQP')}
-        upper = [NAMES[index] for index in UPPER]
-        found = [self._share(name, runs, upper, template=template, numbers=numbers)]
         if 'fine-tuned' in self.corrected:
             ends = self.corrected['fine-tuned'].together(UPPER)
-            found.append(measured(f'{name}, corrected', ends, **self._of_maps))
-        before, after = (grid.argmax(axis=-1) for grid in self.shares.values())
+            yield measured(f'{name}, corrected', ends, **self._of_maps)
         template = 'After fine-tuning, {estimate} {unit} {estimate:|has|have} another main pattern.'
-        of_layers = self._of_maps | {'where': f'layer {layers.argmax() + 1}'}
-        return [
-            *found,
-            how_many(CHANGED_HEADS, before != after, template=template, **self._of),
-            self._share('maps that change class', runs, [CHANGED]),
-            extreme('maps that change class, most of heads', top, changed[top], **self._of_maps),
-            measured('maps that change class, most of layers', layers.max(), **of_layers),
-        ]
+        others = np.not_equal(*(grid.argmax(axis=-1) for grid in self.shares.values()))
+        yield how_many(CHANGED_HEADS, others, template=template, **self._of)
+        yield self._share('maps that change class', runs, [CHANGED])
+        name, top, layers = (
+            'maps that change class, most of',
+            top_head(changed),
+            changed.mean(axis=1),
+        )
+        yield extreme(f'{name} heads', top, changed[top], **self._of_maps)
+        layers = changed.mean(axis=1)
+        where = f'layer {layers.argmax() + 1}'
+        yield measured(f'{name} layers', layers.max(), where=where, **self._of_maps)
 
-    def _corrections(self) -> list[Finding]:
-        corrected = [
-            measured(
+    def _corrections(self) -> Iterator[Finding]:
+        for model, each in self.corrected.items():
+            most = int(each.shares.argmax())
+            yield measured(
                 f'most frequent pattern, {model}, corrected',
-                each.together([int(each.shares.argmax())]),
-                where=TITLES[int(each.shares.argmax())],
+                each.together([most]),
+                where=TITLES[most],
                 **self._of_maps | {'source': 'Rogan and Gladen 1978'},
             )
-            for model, each in self.corrected.items()
-        ]
-        return corrected + [
-            measured(
+        for model, share in self.unlike.items():
+            yield measured(
                 f'maps unlike all labelled ones, {model}',
                 share,
                 template='{estimate:.0%} of the maps of the {model} model are unlike all labelled '
                 'ones; of labelled maps, {expected:.0%} are.',
-                numbers={'model': model, 'expected': FAR},
+                model=model,
+                expected=FAR,
                 **self._of_maps | {'source': 'distance to the nearest labelled map'},
             )
-            for model, share in self.unlike.items()
-        ]
 
     def _trust(self) -> Finding:
         f1, template = np.nan, 'How well the classifier does is not known.'
         if self.confusions.size:
-            f1 = float(np.nanmean(f1_of(self.confusions.sum(axis=0))))
+            f1 = np.nanmean(f1_of(self.confusions.sum(axis=0)))
             template = (
                 'On models that it was not fitted to, the classifier of maps has {score} '
                 '{estimate:.2f} (the paper: {published}).'
             )
-        return Finding(
-            name='F1 of the classifier',
-            estimate=f1,
+        return measured(
+            'F1 of the classifier',
+            f1,
             unit='F1, mean over classes',
             source='cross-validation, leaving models out',
             sample=int(self.confusions.sum()),
             sample_of='labelled maps',
             template=template,
-            numbers={'score': 'F1', 'published': 0.86},
+            score='F1',
+            published=0.86,
         )
 
     def _summary(self):
         columns = {}
         for model, runs in self._models.items():
-            found = [mean_over_runs(runs, [name]) for name in NAMES]
-            name, halves = model.replace('-', ''), [each.half for each in found]
+            name, found = model.replace('-', ''), [mean_over_runs(runs, [each]) for each in NAMES]
             columns[f'{name}_percent'] = [100 * each.mean for each in found]
-            columns[f'{name}_half_interval_percent'] = [100 * half for half in halves]
+            columns[f'{name}_half_interval_percent'] = [100 * each.half for each in found]
         for model, each in self.corrected.items():
-            name = model.replace('-', '')
             ends = 100 * np.transpose([each.together([index]) for index in range(len(NAMES))])
-            for part, column in zip(('', 'low_', 'high_'), ends, strict=True):
-                columns[f'{name}_corrected_{part}percent'] = column
+            name = f'{model.replace("-", "")}_corrected_'
+            names = [f'{name}{part}percent' for part in ('', 'low_', 'high_')]
+            columns |= dict(zip(names, ends, strict=True))
         published = paper.pattern_shares(self.subject.task)
         if published is not None:
             columns['paper_bert_base_finetuned_percent'] = [100 * published[key] for key in CLASSES]
         if self.confusions.size:
             columns['f1_of_classifier'] = f1_of(self.confusions.sum(axis=0))
-        rounded = np.round(list(map(list, columns.values())), 4)
-        return framed(
-            ['class', *columns],
-            zip(TITLES, *rounded, strict=True),
+        return table(
             'Share of all maps with half of its 95 % interval; then corrected for mistakes.',
+            **{'class': TITLES},
+            **{name: np.round(column, 4) for name, column in columns.items()},
         )
 
 
@@ -408,16 +408,15 @@ def clearest(
 
 def as_maps(shown: Sequence[TokenMaps]) -> MapSample:
     """Return the maps of all heads on some examples as single maps."""
+    maps = [each.attentions for each in shown]
     places = [
-        (number, *place)
-        for number, each in enumerate(shown)
-        for place in np.ndindex(each.attentions.shape[:2])
+        (number, *place) for number, of in enumerate(maps) for place in np.ndindex(of.shape[:2])
     ]
     example, layer, head = np.array(places).T
     # The last token separates, and the same one stands between two texts.
     first_text = np.array([list(each.tokens).index(each.tokens[-1]) + 1 for each in shown])
     return MapSample(
-        values=[shown[number].attentions[layer, head] for number, layer, head in places],
+        values=[maps[number][*place] for number, *place in places],
         first_text=first_text[example],
         source=np.full(len(places), ''),
         example=example.astype(str),

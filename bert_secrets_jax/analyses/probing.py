@@ -13,7 +13,7 @@ from jaxtyping import Float, Float32, Int
 from bert_secrets_jax import plots
 from bert_secrets_jax.analyses import verdicts
 from bert_secrets_jax.analyses.common.models import check_several
-from bert_secrets_jax.analyses.common.tables import grids_frame
+from bert_secrets_jax.analyses.common.tables import grids_frame, table, worded
 from bert_secrets_jax.analyses.declaration import analysis
 from bert_secrets_jax.data.treebank import Parse, forms_of
 from bert_secrets_jax.files import sha256
@@ -26,7 +26,7 @@ from bert_secrets_jax.probes.train import ProbeConfig, checked_forms, train_prob
 from bert_secrets_jax.probes.vectors import Vectors, read_vectors
 from bert_secrets_jax.runs.call import Call, call
 from bert_secrets_jax.runs.cost import Cost
-from bert_secrets_jax.runs.findings import measured
+from bert_secrets_jax.runs.findings import measured, noted, told
 from bert_secrets_jax.runs.input import an_input
 from bert_secrets_jax.runs.result import Finding, Result, drawn, framed
 from bert_secrets_jax.stats.over_runs import FEWEST_RUNS, Contrasts
@@ -138,62 +138,53 @@ class Probing(Result):
         return [name for name in trained if self.uas(name, RIGHT_BRANCHING).interval(0)[1] <= 0]
 
     def frames(self):
-        uas = [
-            (
-                name, *self._points(name), PUBLISHED[name],
-                len(self.right[name]) if name in self.curves else 0,
-            )
-            for name in self.names
-        ]  # fmt: skip
+        share, low, high = np.transpose([self._points(name) for name in self.names])
         pairs = [pair for pair in _PAIRS if set(pair) <= self.right.keys()]
-        seeds = [
-            (name, seed, 100 * value)
-            for name in self.names
-            if name in self.curves
-            for seed, value in zip(self.seeds, scores(self.right[name], self.words)[0], strict=True)
-        ]
-        counts = [
-            (which, asked.words, asked.cut, asked.headless, asked.punctuation, asked.counted)
-            for which, asked in (('training', self.learnt), ('dev', self.asked))
-        ]
-        curves = [
-            (name, seed, count, value)
-            for name, curve in self.curves.items()
-            for seed, of_seed in zip(self.seeds, curve, strict=True)
-            for count, value in zip(self.seen, of_seed, strict=True)
-        ]
+        trained = [name for name in self.names if name in self.curves]
+        asked = self.learnt, self.asked
         return {
-            'uas': framed(
-                ('probe', 'uas_percent', 'low', 'high', 'published_bert_base', 'seeds'),
-                uas,
+            'uas': table(
                 'Share of the words whose syntactic parent is found (UAS).',
+                probe=self.names,
+                uas_percent=share,
+                low=low,
+                high=high,
+                published_bert_base=[PUBLISHED[name] for name in self.names],
+                seeds=[len(self.curves.get(name, ())) for name in self.names],
             ),
             'differences': framed(
                 (
-                    'probe', 'minus', 'difference_points', 'low', 'high',
+                    'probe',
+                    'minus',
+                    'difference_points',
+                    'low',
+                    'high',
                     'published_difference_points',
                 ),
                 [(*pair, *self.uas(*pair).interval(0), _published_lead(*pair)) for pair in pairs],
                 'Differences of these shares on the same sentences.',
             ),
-            'seeds': framed(
-                ('probe', 'seed', 'uas_percent'), seeds, 'The UAS of each seed.'
+            'seeds': table(
+                'The UAS of each seed.',
+                {'probe': trained, 'seed': self.seeds},
+                uas_percent=[100 * scores(self.right[name], self.words)[0] for name in trained],
             ),
-            'words': framed(
-                (
-                    'sentences', 'words', 'without_wordpiece', 'head_without_wordpiece',
-                    'punctuation', 'counted',
-                ),
-                counts,
+            'words': table(
                 'Words that are left out, and why. Punctuation counts in training.',
+                sentences=('training', 'dev'),
+                words=[each.words for each in asked],
+                without_wordpiece=[each.cut for each in asked],
+                head_without_wordpiece=[each.headless for each in asked],
+                punctuation=[each.punctuation for each in asked],
+                counted=[each.counted for each in asked],
             ),
             'weights': self._weights(),
-            'curves': framed(
-                ('probe', 'seed', 'sentences', 'loss_nats_per_word'),
-                curves,
+            'curves': table(
                 'The mean loss of sentences before they are learnt from.',
+                {'probe': [*self.curves], 'seed': self.seeds, 'sentences': self.seen},
+                loss_nats_per_word=list(self.curves.values()),
             ),
-        }  # fmt: skip
+        }
 
     def figures(self):
         return drawn(
@@ -202,15 +193,16 @@ class Probing(Result):
 
     def findings(self):
         fields: dict[str, Any] = self._fields | {'unit': 'probes', 'sample_of': 'sentences'}
-        warning = Finding(
-            name='not above right-branching',
+        warning = told(
+            'not above right-branching',
             estimate=len(self.unlearnt),
             template='After {steps:,} updates, no better than taking the next word: {which}.',
-            numbers={'which': ' and '.join(self.unlearnt), 'steps': self.steps},
+            which=' and '.join(self.unlearnt),
+            steps=self.steps,
             warning=True,
             **fields,
         )
-        told = (ATTENTION.name, ATTENTION_WORDS.name)
+        probes = (ATTENTION.name, ATTENTION_WORDS.name)
         leads = (
             (ATTENTION.name, RIGHT_BRANCHING),
             (ATTENTION_WORDS.name, RIGHT_BRANCHING),
@@ -219,34 +211,34 @@ class Probing(Result):
         )
         return [
             *([warning] if self.unlearnt else []),
-            *(self._score_finding(name) for name in told if name in self.right),
+            *(self._score_finding(name) for name in probes if name in self.right),
             *(self._lead_finding(*pair) for pair in leads if set(pair) <= self.right.keys()),
         ]
 
     def notes(self):
-        notes = [
+        sometimes = {
+            'Without word vectors, no probe that reads words was trained.': math.isnan(
+                self.unknown
+            ),
+            'As in the published code, each candidate has the vector of the word behind it.': (
+                self.reading == 'notebook'
+            ),
+            'The random weights are one draw for the whole encoder.': RANDOM_ATTENTION
+            in self.right,
+        }
+        return [
             'A probe finds the syntactic parent of each word alone, so a sentence need not get a '
             'tree.',
             'Published scores are of BERT-base on another treebank (Penn), where baselines score '
             'otherwise, too.',
             'Punctuation is left out, and so are words without wordpieces of their own.',
             'If two attention heads do alike, either may have the weight.',
+            *noted(sometimes),
         ]
-        if math.isnan(self.unknown):
-            notes.append('Without word vectors, no probe that reads words was trained.')
-        if self.reading == 'notebook':
-            notes.append(
-                'As in the published code, each candidate has the vector of the word behind it.'
-            )
-        if RANDOM_ATTENTION in self.right:
-            notes.append('The random weights are one draw for the whole encoder.')
-        return notes
 
     def head_notes(self):
-        forth, back = self.weights.mean(axis=0)
-        notes = np.char.mod(f'%+.2f {_DIRECTIONS[0]}, ', forth)
-        notes = np.char.add(notes, np.char.mod(f'%+.2f {_DIRECTIONS[1]}', back))
-        return {'weight in the attention probe': notes}
+        said = ', '.join(f'{{:+.2f}} {way}' for way in _DIRECTIONS)
+        return {'weight in the attention probe': worded(said, *self.weights.mean(axis=0))}
 
     def _score_finding(self, name: str) -> Finding:
         return measured(
@@ -254,10 +246,8 @@ class Probing(Result):
             self._points(name),
             template='A probe of {probe} finds the syntactic parent of {estimate:.0f} % of words '
             '(published for BERT-base: {published:.0f} %).',
-            numbers={
-                'probe': f'{name} alone' if name == ATTENTION.name else name,
-                'published': PUBLISHED[name],
-            },
+            probe=f'{name} alone' if name == ATTENTION.name else name,
+            published=PUBLISHED[name],
             **self._fields | {'unit': '% of words'},
         )
 

@@ -4,9 +4,10 @@ Shapes: S seeds, D draws, K numbers of heads that are removed, L layers, N heads
 """
 
 import dataclasses
+import functools
 import math
 import pathlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -18,7 +19,7 @@ from bert_secrets_jax.analyses import verdicts
 from bert_secrets_jax.analyses.common import models as arguments
 from bert_secrets_jax.analyses.common.disabling import checked_metrics
 from bert_secrets_jax.analyses.common.learnt import Learnt, learning_test, seeds_not_learnt
-from bert_secrets_jax.analyses.common.tables import grids_frame
+from bert_secrets_jax.analyses.common.tables import grids_frame, table, worded
 from bert_secrets_jax.analyses.declaration import analysis
 from bert_secrets_jax.brief import check_name
 from bert_secrets_jax.compute import Compute
@@ -34,8 +35,8 @@ from bert_secrets_jax.pruning.removal import remove_heads
 from bert_secrets_jax.pruning.scores import GRADIENT, SOURCES, TITLES, default_methods, head_scores
 from bert_secrets_jax.pruning.steps import SHARES, ranks, removed_heads
 from bert_secrets_jax.runs.cost import MANY, Cost, Costs
-from bert_secrets_jax.runs.findings import measured
-from bert_secrets_jax.runs.result import Finding, Result, drawn, framed
+from bert_secrets_jax.runs.findings import Interval, measured, noted
+from bert_secrets_jax.runs.result import Finding, Result, drawn
 from bert_secrets_jax.stats.scores import METRICS, quietly
 from bert_secrets_jax.stats.significance import weighted_scores
 
@@ -110,7 +111,7 @@ class Pruning(Result):
     shared: int
     learnt: tuple[Learnt, ...]
     tolerance: float = TOLERANCE
-    lead: tuple[float, float, float] | None = None
+    lead: Interval | None = None
 
     @property
     def heads(self) -> int:
@@ -118,48 +119,43 @@ class Pruning(Result):
         return int(self.kept[0])
 
     def frames(self):
+        points, low, high = np.stack([_points(each) for each in self.curves.values()], axis=1)
+        chosen = self.chosen
+        change, least, most = np.transpose([_points(each) for each in chosen])
+        stays = [ORDERS[order] for order in self.stays]
         frames = {
-            'curves': framed(
-                ('order', 'heads_kept', 'share_kept', 'score_points', 'difference_points', 'low',
-                 'high'),
-                [
-                    (
-                        ORDERS[order], kept, kept / self.heads,
-                        100 * (self.intact.mean() + curve.difference[step]), *_points(curve, step),
-                    )
-                    for order, curve in self.curves.items()
-                    for step, kept in enumerate(self.kept.tolist())
-                ],
+            'curves': table(
                 f'{self._title} in points as heads are removed, and its change.',
+                {'order': [ORDERS[order] for order in self.curves], 'heads_kept': self.kept},
+                share_kept=self.kept / self.heads,
+                score_points=100 * self.intact.mean() + points,
+                difference_points=points,
+                low=low,
+                high=high,
             ),
-            'chosen': framed(
-                ('seed', 'order', 'heads_kept', 'difference_points', 'low', 'high',
-                 'where_chosen_points', 'heads_removed'),
-                [
-                    (
-                        seed, ORDERS[each.order], each.kept, *_points(each),
-                        100 * each.where_chosen, describe(each.mask),
-                    )
-                    for seed, each in zip(self.seeds, self.chosen, strict=True)
-                ],
+            'chosen': table(
                 f'The fewest heads with which the model is as good on {self._others}.',
+                seed=self.seeds,
+                order=[ORDERS[each.order] for each in chosen],
+                heads_kept=[each.kept for each in chosen],
+                difference_points=change,
+                low=least,
+                high=most,
+                where_chosen_points=[100 * each.where_chosen for each in chosen],
+                heads_removed=[describe(each.mask) for each in chosen],
             ),
             'heads': grids_frame(
                 {'share_of_steps_kept': np.stack([*self.stays.values()]).mean(axis=1)},
                 'How long each head is left (1: those that go last), mean over models.',
-                by={'order': [ORDERS[order] for order in self.stays]},
+                by={'order': stays},
             ),
-        }  # fmt: skip
+        }
         if len(self.seeds) > 1:
-            frames['agreement'] = framed(
-                ('order', 'heads_kept', 'fleiss_kappa'),
-                [
-                    (ORDERS[order], kept, self.kappa(order, step))
-                    for order in self.stays
-                    for step, kept in enumerate(self.kept.tolist())
-                    if step
-                ],
+            steps = range(1, len(self.kept))
+            frames['agreement'] = table(
                 "How far fine-tunings agree on which heads are left (Fleiss' kappa; 0: by chance).",
+                {'order': stays, 'heads_kept': self.kept[1:]},
+                fleiss_kappa=[[self.kappa(order, step) for step in steps] for order in self.stays],
             )
         return frames
 
@@ -175,32 +171,30 @@ class Pruning(Result):
         ]
 
     def notes(self):
-        notes = [
+        random = self.curves.get(RANDOM)
+        few = random is not None and len(random.draws) < FEWEST_DRAWS
+        sometimes = {
+            f'Orders and the sparsest model come from {self._others}: where these are the same, '
+            'scores are too good.': self.shared,
+            'P-values of orders are not corrected for the number of orders.': (
+                random is not None and len(self.curves) > 2
+            ),
+            f'It takes {FEWEST_DRAWS} random orders to tell whether another one is better.': few,
+        }
+        return [
             'A head that is removed puts out nothing, and nothing is trained again.',
             'bs.remove_heads cuts heads out; bs.restore_heads makes an ordinary model of the rest.',
+            *noted(sometimes),
         ]
-        if self.shared:
-            notes.append(
-                f'Orders and the sparsest model come from {self._others}: where these are the '
-                'same, scores are too good.'
-            )
-        if RANDOM in self.curves and len(self.curves) > 2:
-            notes.append('P-values of orders are not corrected for the number of orders.')
-        if RANDOM in self.curves and len(self.curves[RANDOM].draws) < FEWEST_DRAWS:
-            notes.append(
-                f'It takes {FEWEST_DRAWS} random orders to tell whether another one is better.'
-            )
-        return notes
 
     def gives(self):
         return {'stays': {ORDERS[order]: each.mean(axis=0) for order, each in self.stays.items()}}
 
     def head_notes(self):
         order = self._best_order
-        grid = 100 * self.stays[order].mean(axis=0)
-        return {
-            'share of pruning steps that keep it': np.char.mod(f'%.0f%% ({ORDERS[order]})', grid)
-        }
+        share = self.stays[order].mean(axis=0)
+        texts = worded('{:.0%} ({})', share, ORDERS[order])
+        return {'share of pruning steps that keep it': texts}
 
     def verdicts(self):
         order, share = 'pruning in the order of gradients', 1 - verdicts.SHARE_THAT_CAN_GO
@@ -248,8 +242,9 @@ class Pruning(Result):
         return arguments.elsewhere(self.measured_on, self.shared)
 
     @property
-    def _of(self) -> dict[str, Any]:
-        return {'unit': f'points of {self._title}', 'sample': self.examples, 'source': SOURCE}
+    def _measured(self) -> Callable[..., Finding]:
+        unit = f'points of {self._title}'
+        return functools.partial(measured, unit=unit, sample=self.examples, source=SOURCE)
 
     @property
     def _best_order(self) -> str:
@@ -265,46 +260,48 @@ class Pruning(Result):
     def _chosen_findings(self) -> Iterator[Finding]:
         several = len(self.chosen) > 1
         published = michel.PRUNABLE.get(self.subject.task or '')
-        yield measured(
+        yield self._measured(
             'sparsest model',
             np.mean([each.kept for each in self.chosen]),
             where='mean over fine-tunings' if several else ORDERS[self.chosen[0].order],
+            unit='heads',
             template='On average, '
             * several
             + '{estimate:.3g} of {heads} heads are enough to stay within '
             '{tolerance:point|points} of {metric} (chosen on {others}'
             + ('; published: {published:.0f} % can go).' if published else ').'),
-            numbers={
-                'tolerance': 100 * self.tolerance,
-                'metric': self._title,
-                'others': self._others,
-                'heads': self.heads,
-                'published': 100 * (published or 0),
-            },
-            **self._of | {'unit': 'heads'},
+            tolerance=100 * self.tolerance,
+            metric=self._title,
+            others=self._others,
+            heads=self.heads,
+            published=100 * (published or 0),
         )
         changes = np.array([_points(each) for each in self.chosen])
         if np.isfinite(changes).all():
             change = changes[:, 0].mean() if several else changes[0]
-            yield measured('sparsest model: change', change, **self._of)
+            yield self._measured('sparsest model: change', change)
 
     def _order_findings(self) -> Iterator[Finding]:
         half, random = self._half, self.curves.get(RANDOM)
         for order in sorted(self.curves, key=lambda each: -_mean(self.curves[each])):
-            curve, of = self.curves[order], self._of | {'source': SOURCES.get(order, SOURCE)}
+            curve, source = self.curves[order], SOURCES.get(order, SOURCE)
             if np.isnan(curve.difference[half]):
                 continue
             name = f'{self.kept[half]} of {self.heads} heads left: {ORDERS[order]}'
-            yield measured(name, _points(curve, half), **of)
+            yield self._measured(name, _points(curve, half), source=source)
             if random is None or order == RANDOM:
                 continue
-            others, lead = (over_steps(each, self.kept).mean(axis=0) for each in (random, curve))
+            others, (lead, *_) = (
+                over_steps(each, self.kept).mean(axis=0) for each in (random, curve)
+            )
             if len(others) >= FEWEST_DRAWS:
-                yield measured(
+                yield self._measured(
                     f'over all steps, above random orders: {ORDERS[order]}',
-                    100 * (lead[0] - others.mean()),
-                    p=rank_p(float(lead[0]), others),
-                    **of | {'sample': len(others), 'sample_of': 'random orders'},
+                    100 * (lead - others.mean()),
+                    p=rank_p(float(lead), others),
+                    sample=len(others),
+                    sample_of='random orders',
+                    source=source,
                 )
 
     def _agreement_findings(self) -> Iterator[Finding]:
@@ -320,7 +317,8 @@ class Pruning(Result):
                 source='Prasanna et al. 2020',
                 template='{sample} fine-tunings agree on which {kept} heads stay (order: {order}) '
                 'by a kappa of {estimate:.2f}, where zero is chance.',
-                numbers={'kept': int(self.kept[self._half]), 'order': ORDERS[order]},
+                kept=int(self.kept[self._half]),
+                order=ORDERS[order],
             )
 
 

@@ -9,10 +9,18 @@ from typing import ClassVar
 
 import numpy as np
 import scipy.stats
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 
 from bert_secrets_jax import plots
-from bert_secrets_jax.analyses.common.tables import Tables, grids_frame, top_head
+from bert_secrets_jax.analyses.common.tables import (
+    Grid,
+    Tables,
+    Which,
+    greatest,
+    grids_frame,
+    top_head,
+    worded,
+)
 from bert_secrets_jax.analyses.common.texts import TextSettings, encoded_of, in_one_pass
 from bert_secrets_jax.analyses.declaration import analysis
 from bert_secrets_jax.data.encoding import Encoded
@@ -28,7 +36,7 @@ from bert_secrets_jax.measure.statistics import greatest_at
 from bert_secrets_jax.model.weights import Pretrained
 from bert_secrets_jax.names import head_name
 from bert_secrets_jax.runs.call import Call
-from bert_secrets_jax.runs.findings import extreme, how_many, measured
+from bert_secrets_jax.runs.findings import extreme, how_many, measured, noted
 from bert_secrets_jax.runs.input import INPUTS
 from bert_secrets_jax.runs.result import Finding, Result, drawn, framed, given_by
 from bert_secrets_jax.stats.student import LEVEL, reach
@@ -72,14 +80,14 @@ class Roles(Result):
     chance: tuple[float, float]
     relations: tuple[str, ...]
     gains: Float[np.ndarray, '2 R L N']
-    heterogeneous: Float[np.ndarray, 'L N'] | None
-    stays: Mapping[str, Float[np.ndarray, 'L N']]
+    heterogeneous: Grid | None
+    stays: Mapping[str, Grid]
     seed: int = 0
     maps_of: str = 'pre-trained'
     pruned_finetuned: bool = True
 
     @property
-    def of_heads(self) -> dict[str, Bool[np.ndarray, 'L N']]:
+    def of_heads(self) -> dict[str, Which]:
         """Whether each head has a role, by the name of the role. It may have several."""
         means = {name: table.mean for name, table in self.tables.items()}
         neighbour = np.maximum(means[GREATEST_AT_PREVIOUS], means[GREATEST_AT_NEXT])
@@ -90,11 +98,11 @@ class Roles(Result):
         return {POSITIONAL: positional, SYNTACTIC: syntactic, RARE: rare}
 
     @property
-    def _any_role(self) -> Bool[np.ndarray, 'L N']:
+    def _any_role(self) -> Which:
         return np.logical_or.reduce(list(self.of_heads.values()))
 
     @property
-    def _beyond_chance(self) -> Bool[np.ndarray, 'L N']:
+    def _beyond_chance(self) -> Which:
         """Whether a head points to the rarest token more often than chance, of all heads (Šidák).
 
         In few texts most words are seen once, and are all the rarest: half of the tokens is little.
@@ -108,15 +116,13 @@ class Roles(Result):
         return np.nan_to_num(table.mean) - half > self.chance[0]
 
     def frames(self):
-        roles = self.of_heads
-        shape = self.tables[CONFIDENCE].mean.shape
-        names, points = zip(*map(self._best_relation, np.ndindex(shape)), strict=True)
-        unknown = np.full(shape, np.nan)
+        roles, (relations, points) = self.of_heads, self._best_relations
+        unknown = np.full(points.shape, np.nan)
         columns = {
             'roles': self._named_roles('–'),
             **{column: self.tables[name].mean for name, column in _MEASURED.items()},
-            'relation': np.reshape(names, shape),
-            'points_above_offset': np.reshape(points, shape),
+            'relation': relations,
+            'points_above_offset': points,
             'heterogeneous_share': unknown if self.heterogeneous is None else self.heterogeneous,
             **{f'stays_{name}': each for name, each in self.stays.items()},
         }
@@ -137,45 +143,41 @@ class Roles(Result):
         return [*self._role_findings(), *self._survival_findings(), *self._map_findings()]
 
     def notes(self):
-        notes = [
+        sometimes = {
+            f'Too few texts to tell which heads point to rare tokens: {self.chance[0]:.0%} of the '
+            'ordinary tokens are the rarest of their text.': self.chance[0] > LEAST_RARE,
+            'Roles are of the pre-trained model, pruning is of its fine-tunings.': self.stays
+            and self.pruned_finetuned,
+            'No treebank was measured: which heads are syntactic is not known.': not self.relations,
+        }
+        return [
             'Positional: nine of ten tokens attend most to the one before, or to the one after.',
             'Syntactic: it finds a relation ten points above the best offset, on two sets.',
             'To rare tokens: half of the tokens attend to the rarest one, more than by chance.',
+            *noted(sometimes),
         ]
-        if self.chance[0] > LEAST_RARE:
-            notes.append(
-                f'Too few texts to tell which heads point to rare tokens: {self.chance[0]:.0%} of '
-                'the ordinary tokens are the rarest of their text.'
-            )
-        if self.stays and self.pruned_finetuned:
-            notes.append('Roles are of the pre-trained model, pruning is of its fine-tunings.')
-        if not self.relations:
-            notes.append('No treebank was measured: which heads are syntactic is not known.')
-        return notes
 
     def head_notes(self):
         return {'role': self._named_roles('', relations=True)}
 
     def _named_roles(self, none: str, *, relations: bool = False) -> np.ndarray:
         """Return the roles of each head in words [L, N], if asked with its best relation."""
-        roles = self.of_heads
+        words = {role: role for role in ROLES}
+        if relations:
+            words[SYNTACTIC] = worded(f'{SYNTACTIC} ({{}})', self._best_relations[0])
+        own = [np.where(those, words[role], '') for role, those in self.of_heads.items()]
+        joined = np.vectorize(lambda *each: ', '.join(filter(None, each)) or none, otypes=[str])
+        return joined(*own)
 
-        def words(head: tuple[int, int]) -> str:
-            own = {role: role for role in ROLES if roles[role][head]}
-            if relations and SYNTACTIC in own:
-                own[SYNTACTIC] = f'{SYNTACTIC} ({self._best_relation(head)[0]})'
-            return ', '.join(own.values()) or none
-
-        shape = roles[RARE].shape
-        return np.reshape([words(head) for head in np.ndindex(shape)], shape)
-
-    def _best_relation(self, head: tuple[int, int]) -> tuple[str, float]:
-        """Return the relation that a head finds best, and how many points above the offset."""
+    @property
+    def _best_relations(self) -> tuple[np.ndarray, np.ndarray]:
+        """The relation that each head finds best, and how many points above the offset [L, N]."""
         if not self.relations:
-            return '–', np.nan
-        gains = np.nan_to_num(self.gains[..., *head], nan=-1).min(axis=0)
-        best = int(gains.argmax())
-        return self.relations[best], 100 * float(gains[best])
+            shape = self.tables[CONFIDENCE].mean.shape
+            return np.full(shape, '–'), np.full(shape, np.nan)
+        gains = np.nan_to_num(self.gains, nan=-1).min(axis=0)
+        names, most = greatest(self.relations, gains)
+        return names, 100 * most
 
     def _role_findings(self) -> Iterator[Finding]:
         roles = self.of_heads
@@ -202,13 +204,13 @@ class Roles(Result):
             template='{where} points to the rarest token of a text'
             + ' most often' * (means.size > 1)
             + ': {estimate:.0f} % of tokens attend to it most (chance: {chance:.0f} %).',
-            numbers={'chance': 100 * self.chance[0]},
+            chance=100 * self.chance[0],
             **of_tokens,
         )
         of_two = 100 * self.tables[TWO_RAREST].mean[head]
         yield extreme('one of the two rarest tokens', head, of_two, **of_tokens)
-        yield measured('tokens that are the rarest', 100 * self.chance[0], **of_tokens)
-        yield measured('tokens that are one of the two rarest', 100 * self.chance[1], **of_tokens)
+        for which, chance in zip(('the rarest', 'one of the two rarest'), self.chance, strict=True):
+            yield measured(f'tokens that are {which}', 100 * chance, **of_tokens)
 
     def _survival_findings(self) -> Iterator[Finding]:
         any_role = self._any_role
@@ -232,7 +234,9 @@ class Roles(Result):
                 p=p_value,
                 template=f'Pruned by {{order}}{pruned}, heads with a role are left in '
                 f'{{share:.0f}} % of the {of} and others in {{others:.0f}} %.',
-                numbers={'order': order, 'share': share, 'others': others},
+                order=order,
+                share=share,
+                others=others,
             )
 
     def _map_findings(self) -> Iterator[Finding]:
@@ -253,7 +257,9 @@ class Roles(Result):
                 p=p_value,
                 template='Within layers, heads with heterogeneous maps ({maps_of} model) stay '
                 '{word} when pruned by {order}: rank correlation {estimate:.2f}.',
-                numbers={'order': order, 'maps_of': self.maps_of, 'word': word},
+                order=order,
+                maps_of=self.maps_of,
+                word=word,
             )
 
 
@@ -369,9 +375,7 @@ def from_results(
     )  # fmt: skip
 
 
-def compare_within_layers(
-    values: Float[np.ndarray, 'L N'], chosen: Bool[np.ndarray, 'L N'], *, seed: int
-) -> tuple[float, float]:
+def compare_within_layers(values: Grid, chosen: Which, *, seed: int) -> tuple[float, float]:
     """Return how far the values of chosen heads are above those of the others of their layers.
 
     It is a mean weighted by how many there are to compare, with its two-sided p-value by
@@ -386,9 +390,7 @@ def compare_within_layers(
     return float((weights * centred).sum() / scale), _p_value(centred, weights, seed=seed)
 
 
-def rank_within_layers(
-    one: Float[np.ndarray, 'L N'], other: Float[np.ndarray, 'L N'], *, seed: int
-) -> tuple[float, float]:
+def rank_within_layers(one: Grid, other: Grid, *, seed: int) -> tuple[float, float]:
     """Return a rank correlation of heads within their layers, and its p-value by permutations.
 
     Heads are ranked over all layers, and the mean rank of each layer is taken off.

@@ -18,9 +18,9 @@ from bert_secrets_jax.analyses.common.tables import (
     Description,
     Tables,
     describe,
-    grids_frame,
     heads_frame,
     interval_of,
+    layers_frame,
     notes_on,
     top_head,
 )
@@ -100,11 +100,9 @@ class SpecialTokens(Result):
         found = [self._extreme(each, answer=each is known[0]) for each in known]
         published = paper.special_token_attention(self.subject.task) or {}
         for each in known:
-            grid = published.get(each.name)
-            rank = paper.rank_correlation(self.tables[each.name].mean, grid)
-            if rank is not None and grid is not None:
-                name = f'{each.title}: agreement with the paper'
-                found += agreement_of_grids(name, rank, np.shape(grid), source=each.source)
+            grids = self.tables[each.name].mean, published.get(each.name)
+            name = f'{each.title}: agreement with the paper'
+            found += agreement_of_grids(name, *grids, source=each.source)
         return found
 
     def head_notes(self):
@@ -126,16 +124,17 @@ class SpecialTokens(Result):
             sample=int(table.count),
             source=statistic.source,
             template=f'{{Title}} is{" {most}" * several} in {{where}} ({{estimate:.2f}}).' * answer,
-            numbers={'Title': _sentence(statistic.title), 'most': most},
+            Title=_sentence(statistic.title),
+            most=most,
         )
 
     def _layers(self):
-        columns = {name: table.mean for name, table in self.tables.items()}
-        depth = len(next(iter(columns.values())))
         published = paper.special_token_attention(self.subject.task) or {}
-        columns |= {f'paper {name}': grid for name, grid in published.items() if len(grid) == depth}
-        by_layer = {name: grid.mean(axis=1) for name, grid in columns.items()}
-        return grids_frame(by_layer, 'Mean over the heads of a layer.')
+        return layers_frame(
+            {name: table.mean for name, table in self.tables.items()},
+            {f'paper {name}': grid for name, grid in published.items()},
+            'Mean over the heads of a layer.',
+        )
 
     def _by_reach(self):
         rows = []

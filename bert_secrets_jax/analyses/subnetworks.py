@@ -7,6 +7,7 @@ Shapes: S seeds, L layers, N heads.
 """
 
 import dataclasses
+import functools
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
@@ -26,6 +27,7 @@ from bert_secrets_jax.analyses.common.models import (
     labels_of,
     needs_own_layers,
 )
+from bert_secrets_jax.analyses.common.tables import Grid, table
 from bert_secrets_jax.analyses.declaration import analysis
 from bert_secrets_jax.compute import Compute
 from bert_secrets_jax.data.tasks import Example, as_examples
@@ -119,13 +121,11 @@ class Subnetworks(Result):
                 ],
                 'The scores of each seed.',
             ),
-            'survivors': framed(
-                ('seed', 'heads', 'removed'),
-                [
-                    (seed, int(mask.sum()), describe(mask))
-                    for seed, mask in zip(self.seeds, self.masks[GOOD], strict=True)
-                ],
+            'survivors': table(
                 'The heads that the good subnetwork of each seed lacks.',
+                seed=self.seeds,
+                heads=self.kept,
+                removed=list(map(describe, self.masks[GOOD])),
             ),
         }  # fmt: skip
 
@@ -159,53 +159,53 @@ class Subnetworks(Result):
             yield kind, 100 * self.pruned[kind], 100 * self.retrained[kind]
 
     def _kind_findings(self) -> Iterator[Finding]:
-        of: dict[str, Any] = {
-            'unit': f'points of {TITLES[self.metric]}',
-            'sample': len(self.seeds),
-            'sample_of': 'seeds',
-            'source': SOURCE,
-        }
-        yield measured(
+        title, seeds = TITLES[self.metric], len(self.seeds)
+        about = {'unit': f'points of {title}', 'sample': seeds, 'sample_of': 'seeds'}
+        of = functools.partial(measured, source=SOURCE, **about)
+        yield of(
             'size of subnetworks',
             self.kept.mean(),
+            unit='heads',
             template='The good subnetwork has {estimate:.3g} of {heads} heads (at least '
             '{share:.0f} % of the full score where it was chosen).',
-            numbers={'heads': self.masks[GOOD][0].size, 'share': 100 * self.share},
-            **of | {'unit': 'heads'},
+            heads=self.masks[GOOD][0].size,
+            share=100 * self.share,
         )
         (_, full, _), *subnetworks = self._points()
         for kind, pruned, retrained in subnetworks:
-            yield measured(
+            yield of(
                 f'{kind} subnetwork, trained again, less the full model',
                 mean_interval(retrained - full),
                 template='Trained again, the {kind} subnetworks change {metric} by '
                 '{estimate:+z.1f} points, from {full:.1f} with all heads.',
-                numbers={'kind': kind, 'metric': TITLES[self.metric], 'full': float(full.mean())},
-                **of,
+                kind=kind,
+                metric=title,
+                full=float(full.mean()),
             )
-            yield measured(f'{kind} subnetwork as it is', pruned.mean(), **of)
-        for other in (RANDOM, BAD) if len(self.seeds) > 1 else ():
+            yield of(f'{kind} subnetwork as it is', pruned.mean())
+        for other in (RANDOM, BAD) if seeds > 1 else ():
             lead = 100 * (self.retrained[GOOD] - self.retrained[other])
             # Without any difference between seeds, there is nothing to test by.
             tested = bool(np.ptp(lead))
-            yield measured(
+            yield of(
                 f'good less {other}, trained again',
                 mean_interval(lead) if tested else lead.mean(),
                 p=float(np.asarray(scipy.stats.ttest_1samp(lead, 0))[1]) if tested else np.nan,
                 template='Trained again, surviving heads beat as many {other} ones by '
                 '{estimate:+z.1f} points.',
-                numbers={'other': other},
-                **of,
+                other=other,
             )
         if not np.isnan(self.kappa):
-            yield measured(
+            least, most = prasanna.KAPPA
+            yield of(
                 'agreement of surviving heads',
                 self.kappa,
+                unit="Fleiss' kappa",
                 template='{sample:seed|seeds} {sample:|agrees|agree} on which heads survive by a '
                 'kappa of {estimate:.2f}, where zero is chance (published: {least:.2f} to '
                 '{most:.2f}).',
-                numbers=dict(zip(('least', 'most'), prasanna.KAPPA, strict=True)),
-                **of | {'unit': "Fleiss' kappa"},
+                least=least,
+                most=most,
             )
 
 
@@ -295,19 +295,14 @@ def subnetworks(
     labels, metric = labels_of(dev, config), tuned.metrics[0]
     check_varied(metric, labels, 'dev')
     check_varied(metric, labels_of(others, config), 'measured_on')
-    masks, pruned, retrained, full, learnt = [], [], [], [], []
+    found = []
     for place, (seed, model) in enumerate(zip(tuned.seeds, tuned.models, strict=True), 1):
         logging.info('Subnetworks: fine-tuning %d of %d', place, len(tuned.seeds))
         good = surviving_heads(model, others, metric, share=share, compute=compute)
         of_kinds = kinds.subnetwork_masks(good, seed=seed)
         every = np.stack([np.ones_like(good), *of_kinds.values()])
         swept = sweep_examples(model, dev, every, baseline='zero', compute=compute)
-        reached, answers = _scores(metric, swept, labels), np.asarray(swept.predictions[0])
-        masks.append(every[1:])
-        full.append(reached[0])
-        pruned.append(reached[1:])
-        retrained.append([])
-        learnt.append(learning_test((metric,), swept.logits.shape[-1], answers, labels))
+        classes, answers, retrained = swept.logits.shape[-1], np.asarray(swept.predictions[0]), []
         for kind in KINDS:
             again = finetune(
                 kinds.without_heads(pretrained, of_kinds[kind]),
@@ -324,17 +319,21 @@ def subnetworks(
             whole = sweep_examples(
                 again.models[0], dev, every[:1], baseline='zero', compute=compute
             )
-            retrained[-1].append(_scores(metric, whole, labels)[0])
+            retrained.append(_scores(metric, whole, labels)[0])
+        learnt = learning_test((metric,), classes, answers, labels)
+        found.append((every[1:], _scores(metric, swept, labels), retrained, learnt))
+    masks, reached, retrained, learnt = zip(*found, strict=True)
+    full, *pruned = np.transpose(reached)
     return Subnetworks(
         seeds=tuple(tuned.seeds),
         metric=metric,
-        full=np.array(full),
-        pruned=dict(zip(KINDS, np.array(pruned).T, strict=True)),
+        full=full,
+        pruned=dict(zip(KINDS, pruned, strict=True)),
         retrained=dict(zip(KINDS, np.array(retrained).T, strict=True)),
         masks=dict(zip(KINDS, np.swapaxes(masks, 0, 1), strict=True)),
         examples=len(dev),
         share=share,
-        learnt=tuple(learnt),
+        learnt=learnt,
     )
 
 
@@ -345,7 +344,7 @@ def surviving_heads(
     *,
     share: float,
     compute: Compute = Compute(),
-) -> Float[np.ndarray, 'L N']:
+) -> Grid:
     """Return the fewest heads, by gradients measured anew, that reach a share of the score."""
     labels = labels_of(examples, tuned.config)
     masks = masks_by_gradients(tuned, examples, labels, compute=compute)
@@ -362,10 +361,9 @@ def _scores(metric: str, swept: Swept, labels: np.ndarray) -> np.ndarray:
 def _draw(result: Subnetworks):
     rows, *columns = zip(*result._points(), strict=True)
     limits = (-100.0 if result.metric in BELOW_ZERO else 0.0), 100.0
-    points: dict[str, tuple[np.ndarray, np.ndarray | None, np.ndarray | None]] = {
-        title: (mean, low, high)
+    points: dict[str, Any] = {
+        title: tuple(np.transpose([mean_interval(each, limits) for each in scores]))
         for title, scores in zip(('as it is', 'trained again'), columns, strict=True)
-        for mean, low, high in [np.transpose([mean_interval(each, limits) for each in scores])]
     }
     if result._published:
         published = 100 * np.array([*result._published.values()])

@@ -8,7 +8,7 @@ Axes: R relations, L layers, N heads, 2 ways along a link.
 
 import dataclasses
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import ClassVar
 
 import numpy as np
@@ -29,6 +29,7 @@ from bert_secrets_jax.analyses.common.relation_heads import (
     shared,
     shares_found,
 )
+from bert_secrets_jax.analyses.common.tables import table
 from bert_secrets_jax.analyses.common.texts import TextSettings, with_progress
 from bert_secrets_jax.analyses.declaration import analysis
 from bert_secrets_jax.data.encoding import bucket, mark
@@ -50,8 +51,8 @@ from bert_secrets_jax.names import head_name
 from bert_secrets_jax.paper import clark
 from bert_secrets_jax.plots.kinds import plain_relation
 from bert_secrets_jax.runs.cost import Cost
-from bert_secrets_jax.runs.findings import extreme, how_many, measured
-from bert_secrets_jax.runs.result import Figures, Finding, Result, framed
+from bert_secrets_jax.runs.findings import extreme, how_many, measured, noted
+from bert_secrets_jax.runs.result import Figures, Finding, HeadMarks, Result, framed
 from bert_secrets_jax.stats.student import LEVEL, reach
 
 SOURCE = 'Clark et al. 2019, section 4.2, Table 1'
@@ -158,7 +159,7 @@ class SyntaxHeads(RelationHeads, Result):
                     sample_of='links',
                     source=SOURCE,
                     template='Heads find {estimate} {unit} beyond {beyond}.',
-                    numbers={'beyond': beyond(self.kinds) if self.kinds else 'the best offset'},
+                    beyond=beyond(self.kinds) if self.kinds else 'the best offset',
                 )
             )
         for place in [*best[:_STATED], len(self.relations) - 1]:
@@ -166,36 +167,31 @@ class SyntaxHeads(RelationHeads, Result):
         return found
 
     def notes(self):
-        notes = [
+        sometimes = {
+            f'{self.shared:.1%} of the texts that heads are measured on are among those that they '
+            'were chosen on.': self.shared,
+            'Published values: BERT-base on the Penn Treebank, chosen where they are measured.': (
+                self._has_published
+            ),
+            'To find a relation, a head must beat the offset and all other places.': self.kinds,
+            f'{self.left_out:,} links are left out: an end has no wordpiece.': self.left_out,
+        }
+        return [
             'A head finds a link if one end attends most to the other, "from the word" or "to the '
             'word".',
             'Heads and offsets are chosen on other texts than those they are measured on.',
+            *noted(sometimes),
         ]
-        if self.shared:
-            notes.append(
-                f'{self.shared:.1%} of the texts that heads are measured on are among those that '
-                'they were chosen on.'
-            )
-        if self._has_published:
-            notes.append(
-                'Published values: BERT-base on the Penn Treebank, chosen where they are measured.'
-            )
-        if self.kinds:
-            notes.append('To find a relation, a head must beat the offset and all other places.')
-        if self.left_out:
-            notes.append(f'{self.left_out:,} links are left out: an end has no wordpiece.')
-        return notes
 
     def head_notes(self):
         """The relations that each head finds, with their shares."""
         dev, texts = self.dev, np.full(self.dev.right.shape[1:3], '', object)
         for place, *head, way in np.argwhere(self.finds).tolist():
-            before = f'{texts[*head]}, ' if texts[*head] else ''
-            texts[*head] = (
-                f'{before}{self.relations[place]} {dev.right[place, *head, way]:.0%} ({WAYS[way]}; '
-                f'offset {dev.baseline[place]:.0%})'
+            texts[*head] += (
+                f'{self.relations[place]} {dev.right[place, *head, way]:.0%} ({WAYS[way]}; '
+                f'offset {dev.baseline[place]:.0%}), '
             )
-        return {'relations that it finds': texts.astype(str)}
+        return {'relations that it finds': np.char.rstrip(texts.astype(str), ', ')}
 
     def gives(self):
         names = [name for name in self.relations if name != ALL]
@@ -207,96 +203,95 @@ class SyntaxHeads(RelationHeads, Result):
 
     def head_marks(self):
         """Mark heads that find a relation."""
-        dev, names = self.dev, self.relations[:-1]
-        plain = list(map(plain_relation, names))
-        shown, sentences, best = marks.empty(dev.right.shape[1:3])
+        dev, found = self.dev, []
         for place, *head, way in np.argwhere(self.finds[:-1]).tolist():
-            sentences[*head] += (
-                f'Finds {dev.right[place, *head, way]:.0%} of the links "{plain[place]}" '
-                f'({names[place]}, {WAYS[way]}; the best offset {dev.baseline[place]:.0%}). '
+            name, at = self.relations[place], (place, *head, way)
+            said = (
+                f'Finds {dev.right[at]:.0%} of the links "{plain_relation(name)}" '
+                f'({name}, {WAYS[way]}; the best offset {dev.baseline[place]:.0%}).'
             )
-            gain = float(dev.gain[place, *head, way])
-            if gain > best[*head]:
-                shown[*head], best[*head] = plain[place], gain
-        return [marks.made('finds a relation', 'colour', shown, sentences, rank=marks.LINK)]
+            found.append((tuple(head), said, plain_relation(name), float(dev.gain[at])))
+        shown, sentences = marks.strongest(dev.right.shape[1:3], found)
+        about = {'title': 'finds a relation', 'drawn': 'colour', 'rank': marks.LINK}
+        return [HeadMarks(marks=shown, sentences=sentences, **about)]
 
     def _by_gain(self) -> list[int]:
         """Return the relations, best first by how much their head finds more than the offset."""
         gain = self.dev.gain[self.places][:-1]
         return np.argsort(-gain, kind='stable').tolist()
 
-    def _findings(self, place: int) -> list[Finding]:
+    def _findings(self, place: int) -> Iterator[Finding]:
         head, dev, name = self.best[place][:2], self.dev, self.relations[place]
         fields = {'unit': 'share of links', 'sample': int(dev.links[place]), 'sample_of': 'links'}
-        fields['source'] = SOURCE
-        offset = {'offset': int(self.offsets[place]), 'baseline': float(dev.baseline[place])}
         words = 'All relations' if name == ALL else f'Relation "{plain_relation(name)}" ({name})'
-        p_value, gain = float(self.corrected[place]), f'{name}: gain over the offset'
-        said = 'finds {estimate:.0%} of the links'
+        p_value, said = float(self.corrected[place]), 'finds {estimate:.0%} of the links'
         if not self.finds[place, *self.best[place]]:
             doubt = 'which {beyond} may explain' if p_value <= LEVEL else 'not clearly more'
             said = f'reaches {{estimate:.0%}} of the links, {doubt}'
-        found = [
-            extreme(
-                f'{name}: best head',
-                head,
-                shares_found(dev, self.best)[:, place],
-                template=f'{{Relation}}: {{where}} {said}; always guessing offset {{offset:+d}} '
-                'reaches {baseline:.0%}.',
-                numbers={'Relation': words, 'beyond': beyond(self.kinds), **offset},
-                **fields,
-            ),
-            extreme(
-                gain,
-                head,
-                self.gain_interval(place),
-                null=0.0,
-                p=p_value,
-                tests=1 if name == ALL else len(self.relations) - 1,
-                **fields,
-            ),
-        ]
+        yield extreme(
+            f'{name}: best head',
+            head,
+            shares_found(dev, self.best)[:, place],
+            source=SOURCE,
+            template=f'{{Relation}}: {{where}} {said}; always guessing offset {{offset:+d}} '
+            'reaches {baseline:.0%}.',
+            Relation=words,
+            beyond=beyond(self.kinds),
+            offset=int(self.offsets[place]),
+            baseline=float(dev.baseline[place]),
+            **fields,
+        )
+        yield extreme(
+            f'{name}: gain over the offset',
+            head,
+            self.gain_interval(place),
+            source=SOURCE,
+            null=0.0,
+            p=p_value,
+            tests=1 if name == ALL else len(self.relations) - 1,
+            **fields,
+        )
         if not np.isnan(self.random[place, 0]):
-            found.append(measured(f'{name}: random weights', self.random[place], **fields))
-        return found
+            own = self.random[place]
+            yield measured(f'{name}: random weights', own, source=SOURCE, **fields)
 
     def _relations(self):
         theirs = map(self._published, range(len(self.relations)))
         published = [
             (each.head, each.accuracy, each.baseline) if each else _UNPUBLISHED for each in theirs
         ]
-        more = (
-            'random_weights', 'random_low', 'random_high', 'p_beyond_other_places',
-            'published_head', 'published_share', 'published_at_offset',
-        )  # fmt: skip
-        values = *self.random.T, self.beyond[self.places], *zip(*published, strict=True)
-        columns = self.columns | dict(zip(more, values, strict=True))
-        return framed(
-            list(columns),
-            list(zip(*columns.values(), strict=True)),
+        head, share, at_offset = zip(*published, strict=True)
+        random, low, high = self.random.T
+        return table(
             'The best head of each relation, the best fixed offset, and random weights.',
+            **self.columns,
+            random_weights=random,
+            random_low=low,
+            random_high=high,
+            p_beyond_other_places=self.beyond[self.places],
+            published_head=head,
+            published_share=share,
+            published_at_offset=at_offset,
         )
 
     def _heads(self):
-        dev = self.dev
-        grids = np.stack([dev.right, dev.error, dev.gain, dev.gain_error], axis=-1)
-        rows = [
-            (self.relations[place], layer + 1, head + 1, WAYS[way], *grids[place, layer, head, way])
-            for place, layer, head, way in np.ndindex(dev.right.shape)
-        ]
-        return framed(
-            (
-                'relation', 'layer', 'head', 'way', 'share_of_links', 'standard_error', 'gain',
-                'gain_standard_error',
-            ),
-            rows,
+        dev, (_, layers, heads, _) = self.dev, self.dev.right.shape
+        frame = table(
             'The share of links that each head finds, and by how much it is above the offset.',
-            colours=Colours(
-                'heads',
-                {'share_of_links': ('standard_error',), 'gain': ('gain_standard_error',)},
-                by=('relation', 'way'),
-            ),
-        )  # fmt: skip
+            {
+                'relation': self.relations,
+                'layer': range(1, layers + 1),
+                'head': range(1, heads + 1),
+                'way': WAYS,
+            },
+            share_of_links=dev.right,
+            standard_error=dev.error,
+            gain=dev.gain,
+            gain_standard_error=dev.gain_error,
+        )
+        sure = {'share_of_links': ('standard_error',), 'gain': ('gain_standard_error',)}
+        frame.attrs['colours'] = Colours('heads', sure, by=('relation', 'way'))
+        return frame
 
 
 @analysis(

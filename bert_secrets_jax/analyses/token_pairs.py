@@ -6,7 +6,7 @@ Shapes: P pairs of texts, T and S tokens of the two texts of a pair.
 import dataclasses
 import functools
 from collections.abc import Iterator, Mapping, Sequence
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from jaxtyping import Float
@@ -31,6 +31,7 @@ MOST_ERROR = 0.01
 # In shorter texts there is nothing to rank.
 _FEWEST = 3
 _BOTH = 'interaction by deletion'
+_PAIRS = 'pairs of texts'
 
 
 @dataclasses.dataclass(frozen=True, repr=False, eq=False)
@@ -86,43 +87,52 @@ class TokenPairs(Result):
         return drawn(self, token_pairs=_draw)
 
     def findings(self):
-        values, unit, found = self.measures, self.similarity, []
+        return list(self._found())
+
+    def _found(self) -> Iterator[Finding]:
+        values, unit = self.measures, self.similarity
         worst = np.abs(values['error']) / np.maximum(np.abs(values['similarity']), 1)
         if (worst > MOST_ERROR).any():
-            warning = self._finding(
+            yield measured(
                 'contributions do not sum to the similarity',
-                np.abs(values['error'][[worst.argmax()]]),
-                unit,
-                'Contributions miss a similarity by {estimate:.2g}: take more steps, or a later '
-                'layer than {layer}.',
-                numbers={'layer': self.layer},
+                np.abs(values['error'][worst.argmax()]),
+                unit=unit,
+                sample=len(worst),
+                sample_of=_PAIRS,
+                source=SOURCE,
                 warning=True,
+                template='Contributions miss a similarity by {estimate:.2g}: take more steps, or a '
+                'later layer than {layer}.',
+                layer=self.layer,
             )
-            found.append(dataclasses.replace(warning, sample=len(worst)))
         ranked = values['agreement'][~np.isnan(values['agreement'])]
         if len(ranked):
             said = 'Contributions rank pairs of tokens as deletion does by {estimate:.2f}.'
             name, of = f'agreement with the {_BOTH}', "Spearman's rank correlation"
-            found.append(self._finding(name, ranked, of, said, null=0.0))
+            yield self._mean(name, ranked, unit=of, template=said, null=0.0)
         both = np.stack([values['same_token'], values['other_tokens']])
         alike, others = both[:, ~np.isnan(both).any(axis=0)]
         if len(alike):
-            said = 'Two tokens alike add {alike:.2g} to the {unit}, others {others:.2g}.'
-            numbers = {'alike': float(alike.mean()), 'others': float(others.mean())}
-            name = 'contribution of two tokens alike, less that of others'
-            found.append(self._finding(name, alike - others, unit, said, numbers=numbers, null=0.0))
-        said = 'References make {estimate:.2f} of the mean {unit} of {whole:.2f}, and tokens the '
-        name = 'part of the similarity that is due to references'
-        numbers = {'whole': float(values['similarity'].mean())}
-        found.append(
-            self._finding(name, values['reference'], unit, f'{said}rest.', numbers=numbers)
+            yield self._mean(
+                'contribution of two tokens alike, less that of others',
+                alike - others,
+                null=0.0,
+                template='Two tokens alike add {alike:.2g} to the {unit}, others {others:.2g}.',
+                alike=float(alike.mean()),
+                others=float(others.mean()),
+            )
+        yield self._mean(
+            'part of the similarity that is due to references',
+            values['reference'],
+            template='References make {estimate:.2f} of the mean {unit} of {whole:.2f}, and tokens '
+            'the rest.',
+            whole=float(values['similarity'].mean()),
         )
-        return found
 
-    def _finding(self, name: str, values: np.ndarray, unit: str, template: str, **more) -> Finding:
+    def _mean(self, name: str, values: np.ndarray, **fields: Any) -> Finding:
         """Return the finding of a mean over pairs of texts, with its interval."""
-        of = {'unit': unit, 'template': template, 'source': SOURCE, 'sample_of': 'pairs of texts'}
-        return measured(name, np.array(mean_interval(values)), sample=len(values), **of, **more)
+        of = {'unit': self.similarity, 'source': SOURCE, 'sample_of': _PAIRS} | fields
+        return measured(name, np.array(mean_interval(values)), sample=len(values), **of)
 
     def notes(self):
         return [

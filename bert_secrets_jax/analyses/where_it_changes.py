@@ -117,8 +117,8 @@ class WhereItChanges(Result):
     def frames(self):
         profiles = [self.profiles(schedule) for schedule in self.changes]
         grids = {name: [each[name].mean(axis=0) for each in profiles] for name in _COLUMNS}
-        ends = [mean_interval(each['change'].T, OF_SHARES)[1:] for each in profiles]
-        grids |= dict(zip(('change_low', 'change_high'), zip(*ends, strict=True), strict=True))
+        ends = np.stack([mean_interval(each['change'].T, OF_SHARES) for each in profiles], axis=1)
+        grids |= dict(zip(('change_low', 'change_high'), ends[1:], strict=True))
         by, sure = {'schedule': [*self.changes]}, {'change': ('change_low', 'change_high')}
         caption = f'Means over seeds. Every random step has length {self.length:.3g}.'
         frames = {
@@ -132,6 +132,13 @@ class WhereItChanges(Result):
         return drawn(self, where_it_changes=_draw, **steps)
 
     def findings(self):
+        found = [*self._warnings(), *self._in_general()]
+        return found + [each for name in self.compared for each in self._under(name)]
+
+    def _in_general(self) -> Iterator[Finding]:
+        """Yield under how many schedules, if any, the last two layers change most."""
+        if not self.compared:
+            return
         alone = [each for name in self.compared for each in last_layers(self.changes[name])]
         known = [each.verdict for each in alone if each.population == verdicts.MOST_FINETUNINGS]
         held, refuted = map(known.count, (verdicts.HOLDS, verdicts.DOES_NOT_HOLD))
@@ -140,20 +147,25 @@ class WhereItChanges(Result):
             why = 'the schedule does not decide it'
         elif held and refuted:
             why = 'the schedule decides it'
-        template = 'Under {estimate:.0f} of {of:schedule|schedules}, the last two layers change '
-        template += 'most; under {refuted} they do not: {why}.'
+        told = 'Under {estimate:.0f} of {of:schedule|schedules}, the last two layers change most; '
+        told += 'under {refuted} they do not: {why}.'
         if not held + refuted:
-            template = 'Whether the last two layers change most is open: {of:schedule|schedules} '
-            template += 'could not tell.'
-        template += ' The last layer changes most under {last}.'
-        means = [self.profiles(schedule)['change'].mean(axis=0) for schedule in self.compared]
-        last = sum(bool(each.argmax() == len(each) - 1) for each in means)
-        numbers = {'of': len(alone), 'refuted': refuted, 'why': why, 'last': last}
-        about = {'unit': 'schedules', 'source': SOURCE, 'template': template, 'numbers': numbers}
-        about |= {'sample': len(alone), 'sample_of': 'schedules'}
-        first = measured('schedules under which the last two layers change most', held, **about)
-        under = itertools.chain.from_iterable(map(self._under, self.compared))
-        return [*self._warnings(), *[first] * bool(alone), *under]
+            told = 'Whether the last two layers change most is open: {of:schedule|schedules} could '
+            told += 'not tell.'
+        means = [self.profiles(name)['change'].mean(axis=0) for name in self.compared]
+        yield measured(
+            'schedules under which the last two layers change most',
+            held,
+            unit='schedules',
+            sample=len(alone),
+            sample_of='schedules',
+            source=SOURCE,
+            template=f'{told} The last layer changes most under {{last}}.',
+            of=len(alone),
+            refuted=refuted,
+            why=why,
+            last=sum(bool(each.argmax() == len(each) - 1) for each in means),
+        )
 
     def _since(self, schedule: str) -> Iterator[Finding]:
         """Yield from which step on the same layer changes most as in the end."""
@@ -161,14 +173,17 @@ class WhereItChanges(Result):
         most = [int(each.mean(axis=0).argmin()) for each in steps.values()]
         others = [at for at, layer in enumerate(most) if layer != most[-1]]
         if most:
-            since = [*steps][others[-1] + 1 if others else 0]
-            template = (
-                'Under {schedule}, {where} changes most from step {estimate:.0f} of {last} on.'
+            yield measured(
+                f'first step from which the same layer changes most: {schedule}',
+                [*steps][others[-1] + 1 if others else 0],
+                unit='step',
+                where=f'layer {most[-1] + 1}',
+                source=SOURCE,
+                template='Under {schedule}, {where} changes most from step {estimate:.0f} of '
+                '{last} on.',
+                schedule=schedule,
+                last=[*steps][-1],
             )
-            numbers = {'schedule': schedule, 'last': [*steps][-1]}
-            about = {'unit': 'step', 'where': f'layer {most[-1] + 1}', 'template': template}
-            name = f'first step from which the same layer changes most: {schedule}'
-            yield measured(name, since, source=SOURCE, numbers=numbers, **about)
 
     def _steps(self):
         rows = []
@@ -196,10 +211,16 @@ class WhereItChanges(Result):
                 found = not_learnt(which, *test, self.dev_examples, so=so)
                 yield dataclasses.replace(found, name=f'{found.name}: {name}')
             elif name not in compared:
-                template = 'Under {schedule}, no map changed, as if only the head learnt: this '
-                about = {'unit': 'change', 'template': template + 'schedule is left out.'}
-                about |= {'numbers': {'schedule': name}, 'warning': True, 'source': SOURCE}
-                yield measured(f'no map changed: {name}', 0, **about)
+                yield measured(
+                    f'no map changed: {name}',
+                    0,
+                    unit='change',
+                    source=SOURCE,
+                    warning=True,
+                    template='Under {schedule}, no map changed, as if only the head learnt: this '
+                    'schedule is left out.',
+                    schedule=name,
+                )
 
     def _schedules(self):
         metric, rows = TITLES[self.tested], []
@@ -220,12 +241,15 @@ class WhereItChanges(Result):
         # Two layers always lie on a line.
         for name in _EXPLAINS if profiles['change'].shape[1] > 2 else ():
             for unit, values in agreement(profiles[name], profiles['change']).items():
-                if not np.isfinite(values).all():
-                    continue
-                label = f'{name.replace("_", " ")} against change of maps, {unit}: {schedule}'
-                about = {'unit': unit, 'sample': len(values), 'sample_of': 'seeds'}
-                limits = (0.0 if unit == 'R squared' else -1.0), 1.0
-                yield measured(label, mean_interval(values, limits), source=SOURCE, **about)
+                if np.isfinite(values).all():
+                    yield measured(
+                        f'{name.replace("_", " ")} against change of maps, {unit}: {schedule}',
+                        mean_interval(values, ((0.0 if unit == 'R squared' else -1.0), 1.0)),
+                        unit=unit,
+                        sample=len(values),
+                        sample_of='seeds',
+                        source=SOURCE,
+                    )
 
 
 def _taught(p_values: Float[np.ndarray, 'S']) -> bool:

@@ -100,10 +100,6 @@ def test_stress_is_kruskals():
     scaling = MDS(metric='precomputed', normalized_stress=True, **how).fit(apart)
     found = clusters_of(apart, layers=3)
     np.testing.assert_allclose(found.stress, scaling.stress_, rtol=1e-6)
-    on_plane = np.linalg.norm(found.positions[:, None] - found.positions[None], axis=-1)
-    np.testing.assert_allclose(
-        found.stress**2, np.sum((on_plane - apart) ** 2) / np.sum(on_plane**2), rtol=1e-6
-    )
     assert found.stress > 0.2
 
 

@@ -19,17 +19,11 @@ from bert_secrets_jax.analyses.look_at import (
 from bert_secrets_jax.data.tasks import as_examples
 from bert_secrets_jax.measure.gradients import TYPES
 from bert_secrets_jax.measure.tables import HeadTable
-from tests.conftest import random_params
 
 
 @pytest.fixture(scope='module')
 def looked(results):
     return results['look_at']
-
-
-def classifier_of(model, names):
-    bert = bs.Bert(dataclasses.replace(model.config, label_names=names))
-    return bs.Pretrained(bert, random_params(bert), model.tokenizer)
 
 
 def test_the_numbers_are_those_of_the_tables(looked):
@@ -62,19 +56,19 @@ def test_gradients_are_of_the_masked_lm_where_there_is_one(looked):
 
 @pytest.mark.parametrize(('names', 'loss'), [(('no', 'yes'), CLASSES), (('score',), REGRESSION)])
 def test_otherwise_they_are_of_the_task(model, texts, settings, names, loss):
-    found = gradients_of(classifier_of(model, names), texts, settings=settings)
+    found = gradients_of(bs.with_classifier(model, names), texts, settings=settings)
     assert found.loss == loss and found.unit.endswith('per unit of attention')
     assert all((table.mean > 0).all() and table.count == 24 for table in found.tables.values())
     # A loss of other labels has other gradients.
     others = [dataclasses.replace(example, label=1 - example.label) for example in texts]
-    other = gradients_of(classifier_of(model, names), others, settings=settings)
+    other = gradients_of(bs.with_classifier(model, names), others, settings=settings)
     assert np.abs(other.tables['[SEP]'].mean / found.tables['[SEP]'].mean - 1).max() > 0.01
 
 
 def test_without_a_loss_the_result_says_why(model, masked_lm, texts):
     """Or, where gradients are asked for, an error."""
     without = [(example.text_a, example.text_b) for example in texts[:4]]
-    classifier = classifier_of(model, ('no', 'yes'))
+    classifier = bs.with_classifier(model, ('no', 'yes'))
     hidden = 'has no wordpiece that can be hidden'
     for given, found_in, message in (
         (model, texts[:4], 'has no loss to take gradients of: give a masked LM'),

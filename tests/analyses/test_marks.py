@@ -2,7 +2,6 @@
 
 import dataclasses
 import re
-import types
 
 import numpy as np
 
@@ -52,14 +51,11 @@ def test_a_corner_where_the_most_frequent_class_is_another_one():
     assert len(marks.mark_classes({'a': before}, ('vertical', 'diagonal'))) == 1
 
 
-def test_links_mark_heads_above_places_of_all_kinds(untyped):
+def test_links_mark_heads_above_places_of_all_kinds():
     def of(mean, real, excess=0.2):
-        real = np.array(real)
-        null = types.SimpleNamespace(excess=table(np.full(real.shape, excess)))
-        familywise = np.where(real, 0.01, 0.5)
-        return types.SimpleNamespace(
-            table=table(mean), real=real, familywise=familywise, nulls=dict.fromkeys(KINDS, null)
-        )
+        beyond, p = table(np.full(np.shape(real), excess)), np.where(real, 0.01, 0.5)
+        places = null(table(mean), p=p, excess=beyond)
+        return link_test(table(mean), **dict.fromkeys(KINDS, places))
 
     real = [[True, False]]
     tests = {'verb to subject': of([[0.4, 0.9]], real), 'subject to verb': of([[0.5, 0.1]], real)}

@@ -238,6 +238,8 @@ def test_frames_hold_what_findings_say(results):
             ('smallest', values.min()) if each.least_first else ('greatest', values.max())
         )
         assert found[f'{each.title}, {name}'] == pytest.approx(extreme)
+    means = special.tables['[SEP]'].mean.mean(axis=1)
+    np.testing.assert_allclose(special.frames()['layers']['[SEP]'], means)
     change = results['attention_change']
     found = {each.name: each for each in change.findings()}[ON_AVERAGE]
     rows = change.frames()['changes'].set_index('statistic')

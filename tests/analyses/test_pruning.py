@@ -130,13 +130,6 @@ def test_a_score_that_is_not_defined(seeds):
     assert 'nan' not in said and 'sparsest model: change' not in said
 
 
-def with_classes(model, count):
-    """The model with another number of classes, whose weights are never used."""
-    names = tuple(map(str, range(count))) if count > 1 else ('score',)
-    config = dataclasses.replace(model.config, label_names=names)
-    return dataclasses.replace(model, bert=bs.Bert(config))
-
-
 @pytest.mark.parametrize(
     ('options', 'words'),
     [
@@ -151,7 +144,7 @@ def with_classes(model, count):
 def test_what_is_refused(tuned, texts, options, words):
     options = {'methods': ['confidence']} | options
     classes = options.pop('classes', None)
-    models = tuned if classes is None else with_classes(tuned.models[0], classes)
+    models = tuned if classes is None else bs.with_classifier(tuned.models[0], [*'abcde'][:classes])
     if classes == 5:
         models = [tuned.models[1], models]
     labels = [options.pop(name, None) for name in ('examples', 'measured_on')]

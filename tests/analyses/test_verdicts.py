@@ -171,10 +171,7 @@ def last_cls(sep):
 
 HIGH, LOW = (0.9, 0.88, 0.91, 0.89, 0.9), (0.8, 0.79, 0.82, 0.81, 0.8)
 BY_HAND = [
-    (last_cls(0.4), HOLDS, 0.2),
-    (last_cls(0.1), DOES_NOT_HOLD, -0.1),
     (last_cls(0.2), UNDECIDED, None),
-    (last_layers(0.9, 0.8, 0.9, 0.5, 0.6), HOLDS, None),
     # One of the last two is enough to the contrary, and so is a middle layer.
     (last_layers(0.9, 0.8, 0.9, 0.5, 0.85), DOES_NOT_HOLD, None),
     (last_layers(0.9, 0.4, 0.9, 0.5, 0.6), DOES_NOT_HOLD, None),
@@ -190,15 +187,11 @@ BY_HAND = [
     (last_layers(1.0, 1.0, 1 - 2e-7, 1 - 2e-7, scatter=1e-9), DOES_NOT_HOLD, None),
     # The smallest of three changes, as they are equally exact here.
     (from_cls_to_sep((0.3, 0.4, 0.2, 0.1, 0), (0, 0.1, 0.7, 0.3, 0.5)), HOLDS, 0.3),
-    (from_cls_to_sep((0, 0.1, 0.2, 0.4, 0.3), (0.4, 0.3, 0.7, 0.1, 0)), DOES_NOT_HOLD, -0.3),
-    (from_cls_to_sep((0.3, 0.4, 0.2, 0.1, 0), np.full(5, 0.1)), DOES_NOT_HOLD, 0),
     (from_cls_to_sep((0.3, 0.4, 0.2, 0.03, 0.03), (0.1, 0.1, 0.1, 0.12, 0.12)), UNDECIDED, 0.02),
     # [CLS] loses and [SEP] gains, and yet [CLS] is far ahead to the end.
     (from_cls_to_sep((0.7, 0.6, 0.5, 0.4, 0.4), (0, 0, 0.1, 0.1, 0.1)), DOES_NOT_HOLD, -0.3),
     (from_cls_to_sep((0.7, 0.6, 0.5, 0.3, 0.3), (0, 0, 0.1, 0.32, 0.32)), UNDECIDED, 0.02),
     (claims.attention_moves_from_cls_to_sep(SINGLE, SINGLE), TOO_FEW, None),
-    (vertical(0.8), HOLDS, 0.8),
-    (vertical(0.1), DOES_NOT_HOLD, 0.1),
     (vertical(0.5), UNDECIDED, None),
     # One of twelve may be another kind of head, and no more; the mean would not tell.
     (vertical(*[0.8] * 11, 0.1), HOLDS, None),
@@ -218,7 +211,6 @@ BY_HAND = [
     (mistaken(0.8, 0.67, 0.9), DOES_NOT_HOLD, 0.8),
     (mistaken(0.7, 0.65, 0.9), UNDECIDED, 0.7),
     (claims.pretraining_helps(HIGH, LOW), HOLDS, 9),
-    (claims.pretraining_helps(LOW, HIGH), DOES_NOT_HOLD, -9),
     (claims.pretraining_helps(HIGH, (0.9, 0.88, 0.87, 0.89, 0.9)), UNDECIDED, 0),
     # Two in seven have failed: most pairs are higher, and their mean is lower.
     (claims.pretraining_helps((*HIGH, 0.5, 0.3), LOW, unlearnt=2), UNDECIDED, 9),
@@ -261,19 +253,6 @@ def test_bounds_are_never_below_what_pairing_gives(seed, weight):
     paired = values.mean(axis=2) @ weights.T
     np.testing.assert_allclose(difference, paired.mean(axis=0), atol=1e-6)
     assert (bound >= scipy.stats.sem(paired)).all()
-
-
-def test_layers_that_differ_by_chance():
-    """All layers alike: either verdict in 5 % of corpora at most, under the worst dependence."""
-    rng, found = np.random.default_rng(0), []
-    for _ in range(1000):
-        # All heads as one; the last two layers and the others turn opposite ways: the bound is met.
-        values = rng.normal(size=(20, 1, 1)) * np.array([1, 1, -1, -1])[None, :, None]
-        values += np.array([1, 1, 0, 0])[None, :, None] * claims.PRACTICAL_SIMILARITY
-        found.append(claims.last_layers_change_most(table(np.tile(values, (1, 1, 4)))).verdict)
-    assert 0.03 < found.count(HOLDS) / 1000 < 0.07
-    # Corrected for four pairs of layers that are one and the same here.
-    assert 0.002 < found.count(DOES_NOT_HOLD) / 1000 < 0.05
 
 
 def test_what_is_too_rare_is_left_out_and_named():
@@ -500,33 +479,19 @@ def every_verdict():
     for world in WORLDS.values():
         for margin in (world.clear, 0.0, -world.clear):
             yield world.draw(rng, margin)
-    rare = everywhere(0.3, examples=3)
-    clear, vague = everywhere(0.2, scatter=0.01), everywhere(0.2, scatter=1.0, examples=25)
+    rare, clear = everywhere(0.3, examples=3), everywhere(0.2, scatter=0.01)
+    vague = everywhere(0.2, scatter=1.0, examples=25)
+    features = {'noun': clear, 'negation': rare, 'verb': vague, 'object': rare}
     yield claims.not_measured(claims.FRAMES, 'an analysis of frames')
-    yield claims.last_layers_change_most(by_layer((0.9,)))
     yield claims.attention_moves_from_cls_to_sep(by_layer((0.9,)), by_layer((0.9,)))
     yield claims.vertical_patterns_are_special(np.zeros((3, 4)), clear)
-    for features in (
-        {'noun': clear},
-        {'noun': clear, 'negation': rare, 'verb': vague, 'object': rare},
-        {'noun': HeadTable(np.eye(3, 4), np.full((3, 4), np.nan), 1.0)},
-    ):
-        yield claims.features_are_negligible(clear, clear, features)
-        yield claims.features_are_negligible(vague, vague, features)
-        yield claims.cls_attends_most_to_sep({'[SEP]': clear, **features})
-    for real, along in ((0.01, 0.1), (0.5, 0.1), (0.5, 0.2), (0.5, np.nan)):
-        nulls = {'elsewhere': null(clear, 0.1, real), 'moved': null(clear, 0.1 + along, real)}
-        links = {'noun to verb': link_test(clear, **nulls), 'verb to noun': positions(clear, 0.0)}
-        yield claims.position_explains(claims.NOUN_PRONOUN, dict([links.popitem(), *links.items()]))
-        yield claims.position_explains(claims.NOUN_PRONOUN, links)
-    for looked in (clear, vague, SINGLE, by_layer((0.95,) * 12), [clear] * 3):
-        yield claims.heads_look_at_sep(looked)
-        yield claims.sep_looks_at_sep(looked)
-        yield claims.cls_looks_broadly(looked, looked)
-    for at_sep in (vague, rare):
-        yield claims.sep_is_a_no_op({'[SEP]': at_sep, 'other tokens': clear}, loss='its loss')
-    for shares, moved in ((SINGLE, SINGLE), (clear, clear), (everywhere(0.9), vague)):
-        yield claims.sep_moves_little(shares, moved)
+    for special, types in ((clear, features), (vague, features), (vague, {'noun': rare})):
+        yield claims.features_are_negligible(special, special, types)
+    yield claims.cls_attends_most_to_sep({'[SEP]': clear, **features})
+    nowhere = positions(clear, np.nan, np.nan)
+    yield claims.position_explains(claims.NOUN_PRONOUN, {'noun to verb': nowhere})
+    yield claims.cls_looks_broadly([clear] * 3, [clear] * 3)
+    yield claims.sep_moves_little(clear, clear)
     for unseen, difference in itertools.product(
         (0.0, 0.001, math.inf), (0.02, 0.0, -0.02, math.nan)
     ):
@@ -540,23 +505,10 @@ def every_verdict():
         yield claims.heads_are_not_needed(effects, [1, 0])
     nothing = effects_of(*([np.nan] * 2 for _ in range(4)), examples=9)
     yield claims.some_mask_helps(claims.HEAD_HELPS, nothing)
-    yield claims.heads_are_not_needed(nothing, [0, 1])
-    for difference, changed in ((-0.02, 30), (0.0, 3), (math.nan, 0)):
+    for difference, changed in ((0.0, 3), (math.nan, 0)):
         average = MeanEffect(difference, 0.005, difference - 0.01, difference + 0.01, changed, 100)
         yield claims.a_random_head_helps(average, heads=144)
-    for together, draws, texts in itertools.product((-0.2, 0.1, 0.8), (2, 39), (2, 60)):
-        random = np.linspace(-0.01, 0.01, draws)
-        beyond = together, together - 0.01, together + 0.01
-        yield claims.outliers_are_needed(together, random, beyond, outliers=draws - 1, texts=texts)
-    for middle, runs, examples in itertools.product((-0.05, 0.02), (1, 2, 5), (9, 400)):
-        change = middle, middle - 0.05, middle + 0.05
-        for random in (np.linspace(-0.02, 0.02, 20), np.zeros(5)):
-            of_runs = np.full(runs, middle), np.tile(random, (runs, 1))
-            yield claims.order_tells(change, *of_runs, examples=examples)
-    for gain, texts in itertools.product((-0.1, 0.4), (9, 60)):
-        yield claims.no_head_for_all(gain, 0.3, texts)
-        one, other = (gain, 0.3, texts), (gain + 0.2, 0.3, texts)
-        yield claims.relations_have_heads({'det': one, 'obj': other, 'nmod:poss': one})
+    yield claims.relations_have_heads({'det': (0.4, 0.3, 9)})
 
 
 @pytest.fixture(scope='module')

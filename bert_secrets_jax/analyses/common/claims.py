@@ -4,6 +4,7 @@ What a single result decides, it says itself (`Result.verdicts`).
 """
 
 import dataclasses
+import operator
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -14,6 +15,7 @@ from bert_secrets_jax.analyses import verdicts
 from bert_secrets_jax.analyses.common.disabling import Ablated, instead
 from bert_secrets_jax.analyses.common.effects import title_of
 from bert_secrets_jax.analyses.verdicts import Claim, Verdict
+from bert_secrets_jax.analyses.verdicts.verdict import with_more
 from bert_secrets_jax.runs.result import Result, Subject, framed, given_by
 
 if TYPE_CHECKING:
@@ -21,6 +23,18 @@ if TYPE_CHECKING:
 
 # The name under which effects over fine-tunings are given.
 OVER_SEEDS = 'disabled over seeds'
+# The attribute of a verdict in each column of its frame.
+_COLUMNS = {
+    'claim': 'claim.text',
+    'source': 'claim.source',
+    'verdict': 'verdict',
+    'for': 'population',
+    'evidence': 'evidence',
+    'does not show': 'claim.limits',
+    **{name: name for name in ('what', 'estimate', 'low', 'high', 'unit', 'threshold')},
+    'threshold_from': 'claim.bound',
+    **{name: name for name in ('p_if_false', 'p_if_true', 'p', 'sample', 'sample_of')},
+}
 # Claims about several tasks are listed with these. Those of other papers, where a result has them.
 _CLAIMS = tuple(
     claim
@@ -122,9 +136,9 @@ def _told_apart(ablated: Ablated, verdict: Verdict) -> Verdict:
     # How many lower it, and how many raise it; that is told for one model alone.
     helping = lead.fewest[lead.outcome.more_is_better] if lead.fewest else 0
     said = ' For {told_apart} of them, losing it improves {outcome} significantly'
-    return _with(
-        f'{said}, and for at least {{helping}} at all.' if helping else f'{said}.',
+    return with_more(
         verdict,
+        f'{said}, and for at least {{helping}} at all.' if helping else f'{said}.',
         told_apart=int((helps & (lead.corrected <= verdicts.LEVEL)).sum()),
         outcome=title_of(lead),
         helping=helping,
@@ -145,41 +159,22 @@ def _together(results: Sequence[Result]) -> Iterable[Verdict]:
         ablated = _ablated(results, name)
         if ablated is not None:
             found = _told_apart(ablated, verdicts.some_mask_helps(claim, _effects(ablated)))
-            yield _with(_instead(results, name), found)
+            yield with_more(found, _instead(results, name))
     heads, chosen = _instead(results, 'heads'), _ablated(results, 'heads')
     ablated = {**_sets(results), **_sets(results, OVER_SEEDS)}.get('heads')
     if ablated is not None:
         found = verdicts.a_random_head_helps(ablated.averages, heads=len(ablated.masks))
-        yield _with(heads, found)
+        yield with_more(found, heads)
     along = given_by(results, 'attention along frames')
     if along and chosen is not None:
         best = np.argsort(-along[0], axis=None, kind='stable')[:2].tolist()
-        yield _with(heads, verdicts.heads_are_not_needed(_effects(chosen), best))
-
-
-def _with(sentence: str, verdict: Verdict, **numbers: int | str) -> Verdict:
-    """Return a verdict with a sentence more, and with its numbers."""
-    known = dict(verdict.numbers) | numbers
-    return dataclasses.replace(verdict, template=verdict.template + sentence, numbers=known)
+        yield with_more(verdicts.heads_are_not_needed(_effects(chosen), best), heads)
 
 
 def verdicts_frame(found: Sequence[Verdict]) -> 'pandas.DataFrame':
     """Return a frame of verdicts, of which a person reads some of the columns."""
-    rows = [
-        (
-            each.claim.text, each.claim.source, each.verdict, each.population, each.evidence,
-            each.claim.limits, each.what, each.estimate, each.low, each.high, each.unit,
-            each.threshold, each.claim.bound, each.p_if_false, each.p_if_true, each.p, each.sample,
-            each.sample_of,
-        )
-        for each in found
-    ]  # fmt: skip
-    columns = (
-        'claim', 'source', 'verdict', 'for', 'evidence', 'does not show', 'what', 'estimate', 'low',
-        'high', 'unit', 'threshold', 'threshold_from', 'p_if_false', 'p_if_true', 'p', 'sample',
-        'sample_of',
-    )  # fmt: skip
-    frame = framed(columns, rows, 'Each claim with its verdict and the number that decides.')
+    rows = list(map(operator.attrgetter(*_COLUMNS.values()), found))
+    frame = framed([*_COLUMNS], rows, 'Each claim with its verdict and the number that decides.')
     # A person reads these columns; the file has all of them.
     frame.attrs['shown'] = [
         'claim', 'source', 'verdict', 'evidence', 'sample', 'sample_of', 'does not show',

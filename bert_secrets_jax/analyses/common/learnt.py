@@ -9,6 +9,7 @@ import numpy as np
 
 from bert_secrets_jax.finetune.metrics import METRICS, TITLES, p_matthews, tested
 from bert_secrets_jax.finetune.outcome import LEVEL, p_learnt
+from bert_secrets_jax.runs.findings import measured
 from bert_secrets_jax.runs.result import Finding
 
 # The metric that is tested (`finetune.metrics.tested`), its value, the share of the most frequent
@@ -36,11 +37,11 @@ def learning_test(
     """
     name = tested(metrics, classes)
     value = METRICS[name](predictions, labels)
+    if name == 'matthews':
+        return name, value, math.nan, p_matthews(predictions, labels)
     larger = math.nan
     if name == 'accuracy':
         larger = float(np.unique_counts(labels).counts.max() / len(labels))
-    if name == 'matthews':
-        return name, value, larger, p_matthews(predictions, labels)
     return name, value, larger, p_learnt(value, larger, len(labels))
 
 
@@ -60,21 +61,19 @@ def not_learnt(
     so: str = 'what follows about heads is noise',
 ) -> Finding:
     """Return the warning about a model such as 'the model of seed 0', and what follows (`so`)."""
-    return Finding(
-        name='the task was not learnt',
+    return measured(
+        'the task was not learnt',
+        100 * value,
         warning=True,
-        estimate=100 * value,
         unit=f'{TITLES[metric]} x 100',
         sample=examples,
         source=_SOURCES.get(metric, 'test of a zero correlation'),
         template='Not learnt: {which} has {title} {estimate:.1f}, not clearly above {bar}; {so}.',
         p=p,
-        numbers={
-            'which': which,
-            'title': TITLES[metric],
-            'so': so,
-            'bar': _BARS.get(metric, 'zero').format(100 * larger_class),
-        },
+        which=which,
+        title=TITLES[metric],
+        so=so,
+        bar=_BARS.get(metric, 'zero').format(100 * larger_class),
     )
 
 

@@ -25,7 +25,7 @@ from bert_secrets_jax.measure.links import (
     offset_histogram,
 )
 from bert_secrets_jax.names import head_name
-from bert_secrets_jax.runs.findings import extreme, how_many
+from bert_secrets_jax.runs.findings import extreme, how_many, told
 from bert_secrets_jax.runs.result import Finding, framed
 
 UNIT = 'share of attention'
@@ -151,11 +151,11 @@ def findings_of(tests: Tests, source: str) -> list[Finding]:
     """Return the head with the most attention along the links, and how many heads follow them."""
     if not tests:
         said = 'No link was found in these texts.'
-        return [Finding(name='links', estimate=0, unit='links', source=source, template=said)]
+        return [told('links', estimate=0, unit='links', source=source, template=said)]
     found = []
     for title, test in tests.items():
         head = test.top
-        fields = {'sample': int(test.table.count), 'source': source}
+        fields = {'sample': int(test.table.count), 'source': source, 'title': title}
         numbers, template = {}, '{where} looks from {title} ({estimate:.2f})'
         kind = _closest(test, head)
         if kind is not None:
@@ -173,7 +173,8 @@ def findings_of(tests: Tests, source: str) -> list[Finding]:
             p=float(test.familywise[head]),
             tests=test.real.size,
             template=f'{template}.',
-            numbers=numbers | {'title': title, 'others': int(test.real.sum())},
+            others=int(test.real.sum()),
+            **numbers,
             **fields,
         )
         compared = beyond(kinds_of(test))
@@ -183,12 +184,9 @@ def findings_of(tests: Tests, source: str) -> list[Finding]:
             test.real,
             template='{estimate:head|heads} {estimate:|links|link} {title} more than {compared} '
             f'{{explain}}{ending}.',
-            numbers=about
-            | {
-                'title': title,
-                'compared': compared,
-                'explain': 'explain' if ' and ' in compared else 'explains',
-            },
+            compared=compared,
+            explain='explain' if ' and ' in compared else 'explains',
+            **about,
             **fields,
         )
         # Another head may follow the link although the one with the most attention does not.

@@ -3,14 +3,14 @@
 Shapes: L layers, N heads, M masks of one head each.
 """
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 from jaxtyping import Float
 
 from bert_secrets_jax.analyses.common.effects import notes_of, title_of
 from bert_secrets_jax.analyses.common.links import Tests, beyond, kinds_of
+from bert_secrets_jax.analyses.common.tables import greatest, worded
 from bert_secrets_jax.analyses.verdicts.claims import PRACTICAL_SHARE
 from bert_secrets_jax.measure.tables import HeadTable
 from bert_secrets_jax.runs.result import HeadMarks
@@ -33,20 +33,38 @@ def mark_links(tests: Tests) -> list[HeadMarks]:
     """
     if not tests:
         return []
-    marks, sentences, best = empty(next(iter(tests.values())).table.mean.shape)
+    found = []
     for title, test in tests.items():
-        for head in map(tuple, np.argwhere(test.real)):
+        excess = np.min([null.excess.mean for null in test.nulls.values()], axis=0)
+        for head in map(tuple, np.argwhere(test.real).tolist()):
             score = float(test.table.mean[head])
-            sentences[head] += (
+            said = (
                 f'Attends {score:.2f} from {title}, more than {beyond(kinds_of(test))} explains '
-                f'(corrected p = {test.familywise[head]:.2g}). '
+                f'(corrected p = {test.familywise[head]:.2g}).'
             )
-            excess = min(float(null.excess.mean[head]) for null in test.nulls.values())
-            if excess >= PRACTICAL_SHARE and score > best[head]:
-                marks[head], best[head] = title, score
+            found.append((head, said, title, score * (excess[head] >= PRACTICAL_SHARE)))
     bound = f'at least {PRACTICAL_SHARE:.2f} more of its attention to a link than elsewhere'
+    marks, sentences = strongest(next(iter(tests.values())).real.shape, found)
     about = {'rank': LINK, 'bound': bound}
-    return [made('follows a link', 'colour', marks, sentences, **about)]
+    return [
+        HeadMarks(title='follows a link', drawn='colour', marks=marks, sentences=sentences, **about)
+    ]
+
+
+def strongest(
+    shape: tuple[int, ...], found: Iterable[tuple[tuple[int, ...], str, str, float]]
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return a mark and all sentences of each head [L, N].
+
+    What was found is a head, a sentence about it, and a mark with its score. A head has the mark
+    with its greatest score, if that is above 0.
+    """
+    marks, sentences, best = np.full(shape, '', object), np.full(shape, '', object), np.zeros(shape)
+    for head, sentence, mark, score in found:
+        sentences[head] += f'{sentence} '
+        if score > best[head]:
+            marks[head], best[head] = mark, score
+    return marks.astype(str), np.char.strip(sentences.astype(str))
 
 
 def mark_shares(tables: Mapping[str, HeadTable], names: Sequence[str]) -> list[HeadMarks]:
@@ -54,14 +72,15 @@ def mark_shares(tables: Mapping[str, HeadTable], names: Sequence[str]) -> list[H
     names = [name for name in names if name in tables and tables[name].count]
     if not names:
         return []
-    grids = np.stack([tables[name].mean for name in names])
-    index = np.nan_to_num(grids).argmax(axis=0)
-    most, share = np.array(names)[index], np.take_along_axis(grids, index[None], axis=0)[0]
-    said = np.char.add(np.char.mod('Gives %.2f of its attention to ', share), most)
-    sentences = np.char.add(said, '.')
+    most, share = greatest(names, np.nan_to_num([tables[name].mean for name in names]))
+    sentences = worded('Gives {:.2f} of its attention to {}.', share, most)
     marks = np.where(share >= MOSTLY, most, '')
     about = {'rank': SHARE, 'bound': f'{MOSTLY:.0%} of attention to one token'}
-    return [made('attends mostly to', 'colour', marks, sentences, **about)]
+    return [
+        HeadMarks(
+            title='attends mostly to', drawn='colour', marks=marks, sentences=sentences, **about
+        )
+    ]
 
 
 def mark_effects(
@@ -71,43 +90,41 @@ def mark_effects(
     what = what or title_of(effects)
     gain, real = np.reshape(effects.gain, shape), np.reshape(effects.corrected <= LEVEL, shape)
     marks = np.where(real, np.where(gain < 0, NEEDED, BETTER_WITHOUT), '')
-    texts = notes_of(effects, shape).astype(str)
-    sentences = np.char.add(np.char.add(f'Without it, {what}: ', texts), '.')
-    return [made(f'{what} without it', 'ring', marks, sentences, rank=rank)]
+    sentences = worded('Without it, {}: {}.', what, notes_of(effects, shape))
+    return [
+        HeadMarks(
+            title=f'{what} without it', drawn='ring', marks=marks, sentences=sentences, rank=rank
+        )
+    ]
 
 
 def mark_classes(
     shares: Mapping[str, Float[np.ndarray, 'L N C']], titles: Sequence[str]
 ) -> list[HeadMarks]:
     """Mark the most frequent class of each head, and where a second model, fine-tuned, differs."""
-    patterns = []
-    for grid in shares.values():
-        names, most = np.array(titles)[grid.argmax(axis=-1)], grid.max(axis=-1)
-        sentences = np.char.add('Its maps are most often ', names)
-        sentences = np.char.add(sentences, np.char.mod(' (%.0f %%).', 100 * most))
-        patterns.append((names, sentences))
-    found = [made('pattern', 'colour', *patterns[0], rank=PATTERN)]
-    if len(patterns) > 1:
-        (names, _), (after, sentences) = patterns
-        _, model = shares
-        said = np.char.replace(sentences, 'Its maps are', 'After fine-tuning they are')
-        mark, said = (np.where(names != after, text, '') for text in ('pattern changed', said))
-        corner = made('pattern changed by fine-tuning', 'corner', mark, said)
-        found += [corner, made('pattern', 'colour', *patterns[1], rank=PATTERN, model=model)]
+    found = []
+    for model, grid in shares.items():
+        names, share = greatest(titles, np.moveaxis(grid, -1, 0))
+        sentences = worded('Its maps are most often {} ({:.0f} %).', names, 100 * share)
+        whose = model if found else ''
+        found.append(
+            HeadMarks(
+                title='pattern',
+                drawn='colour',
+                marks=names,
+                sentences=sentences,
+                rank=PATTERN,
+                model=whose,
+            )
+        )
+    if len(found) > 1:
+        changed = np.not_equal(*(each.marks for each in found))
+        said = np.char.replace(found[1].sentences, 'Its maps', 'After fine-tuning they')
+        corner = HeadMarks(
+            title='pattern changed by fine-tuning',
+            drawn='corner',
+            marks=np.where(changed, 'pattern changed', ''),
+            sentences=np.where(changed, said, ''),
+        )
+        found.insert(1, corner)
     return found
-
-
-def empty(shape: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return marks and sentences [L, N] without anything, and zeros."""
-    return np.full(shape, '', object), np.full(shape, '', object), np.zeros(shape)
-
-
-def made(title: str, drawn: str, marks, sentences, **about: Any) -> HeadMarks:
-    """Return marks from arrays of any kind of texts; the arguments are those of `HeadMarks`."""
-    return HeadMarks(
-        title=title,
-        drawn=drawn,
-        marks=np.char.strip(marks.astype(str)),
-        sentences=np.char.strip(sentences.astype(str)),
-        **about,
-    )

@@ -31,6 +31,7 @@ from bert_secrets_jax.measure.word_links import (
 from bert_secrets_jax.model.weights import Pretrained
 from bert_secrets_jax.names import head_name
 from bert_secrets_jax.runs import store
+from bert_secrets_jax.runs.findings import Interval
 from bert_secrets_jax.stats.corrections import holm
 from bert_secrets_jax.stats.shares import wilson
 from bert_secrets_jax.stats.student import interval, p_above
@@ -83,7 +84,7 @@ class RelationHeads:
         index, dev = (place, *self.best[place]), self.dev
         return float(dev.gain[index]), float(dev.gain_error[index]), int(dev.sentences[place])
 
-    def gain_interval(self, place: int) -> tuple[float, float, float]:
+    def gain_interval(self, place: int) -> Interval:
         """Return what the best head of a relation finds more than the offset, with its interval."""
         gain, error, sentences = self.gain_of(place)
         return interval(gain, error, max(sentences - 1, 1))
@@ -117,8 +118,7 @@ def chosen_heads(found: Found) -> list[tuple[int, int, int]]:
     """Return, for each relation, the layer, the head and the way that find most links."""
     shape = found.right.shape[1:]
     flat = np.nan_to_num(found.right, nan=-1).reshape(len(found.right), -1).argmax(axis=1)
-    layers, heads, ways = (each.tolist() for each in np.unravel_index(flat, shape))
-    return list(zip(layers, heads, ways, strict=True))
+    return list(map(tuple, np.transpose(np.unravel_index(flat, shape)).tolist()))
 
 
 def shares_found(found: Found, heads: Sequence[tuple[int, int, int]]) -> np.ndarray:

@@ -10,13 +10,14 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from jaxtyping import Bool, Float
 
 from bert_secrets_jax.measure.catalogue import Described, limits_of
 from bert_secrets_jax.measure.collect import HeadTable
 from bert_secrets_jax.measure.colours import Colours
 from bert_secrets_jax.measure.tables import COLOURS
 from bert_secrets_jax.names import head_name
-from bert_secrets_jax.runs.findings import measured
+from bert_secrets_jax.runs.findings import Interval, measured
 from bert_secrets_jax.runs.result import Finding, Result, framed
 from bert_secrets_jax.stats.corrections import holm
 from bert_secrets_jax.stats.seeds import means_variance
@@ -26,6 +27,9 @@ if TYPE_CHECKING:
     import pandas
 
 Tables = Mapping[str, HeadTable]
+# A number of each head, and whether something is so of each.
+Grid = Float[np.ndarray, 'L N']
+Which = Bool[np.ndarray, 'L N']
 # The limits of shares.
 OF_SHARES = 0.0, 1.0
 
@@ -103,7 +107,7 @@ class OverRuns:
     models: int
 
     @property
-    def interval(self) -> tuple[float, float, float]:
+    def interval(self) -> Interval:
         """The mean and the ends of its interval."""
         return self.mean, self.low, self.high
 
@@ -168,9 +172,7 @@ def top_head(values: np.ndarray) -> tuple[int, int]:
     return int(layer), int(head)
 
 
-def interval_of(
-    table: HeadTable, head: tuple[int, int], limits: tuple[float, float]
-) -> tuple[float, float, float]:
+def interval_of(table: HeadTable, head: tuple[int, int], limits: tuple[float, float]) -> Interval:
     """Return a head's mean and its 95 % interval within limits; NaN below two examples."""
     mean, error = float(table.mean[head]), float(table.standard_error[head])
     return interval(mean, error, table.count - 1, limits)
@@ -198,47 +200,63 @@ def significant_change(changed: HeadTable) -> np.ndarray | None:
     return np.sign(mean) * real
 
 
-_COLUMNS = ('statistic', 'layer', 'head', 'mean', 'variance', 'standard_error', 'examples', 'unit')
-
-
 def heads_frame(tables: Tables, units: Mapping[str, str] | str, caption: str = ''):
     """Return a tidy frame with a row per statistic, layer and head. Layers and heads count from 1.
 
     Tables and units go by the names of the statistics; a single unit is that of all.
     """
-    return framed(_COLUMNS, _rows(tables, units), caption, colours=COLOURS)
+    frame = seeds_frame({'0': tables}, units, caption).drop(columns='seed')
+    frame.attrs['colours'] = COLOURS
+    return frame
 
 
 def seeds_frame(runs: Mapping[str, Tables], units: Mapping[str, str] | str, caption: str = ''):
     """Return a frame of several runs, by seed, as `heads_frame` but with `seed` as first column."""
-    rows = [(int(seed), *row) for seed, tables in runs.items() for row in _rows(tables, units)]
-    colours = dataclasses.replace(COLOURS, by=('seed', *COLOURS.by))
-    return framed(('seed', *_COLUMNS), rows, caption, colours=colours)
-
-
-def _rows(tables: Tables, units: Mapping[str, str] | str) -> list[tuple]:
-    return [
+    rows = [
         (
-            name, layer + 1, head + 1, table.mean[layer, head], table.variance[layer, head],
-            error[layer, head], table.count,
+            int(seed), name, layer + 1, head + 1, each.mean[layer, head],
+            each.variance[layer, head], error[layer, head], each.count,
             units if isinstance(units, str) else units.get(name, ''),
         )
-        for name, table in tables.items()
-        for error in [table.standard_error]
-        for layer, head in np.ndindex(table.mean.shape)
+        for seed, tables in runs.items()
+        for name, each in tables.items()
+        for error in [each.standard_error]
+        for layer, head in np.ndindex(each.mean.shape)
     ]  # fmt: skip
+    columns = (
+        'seed', 'statistic', 'layer', 'head', 'mean', 'variance', 'standard_error', 'examples',
+        'unit',
+    )  # fmt: skip
+    colours = dataclasses.replace(COLOURS, by=('seed', *COLOURS.by))
+    return framed(columns, rows, caption, colours=colours)
+
+
+def greatest(
+    names: Sequence[str], grids: Sequence[np.ndarray] | np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the name of the greatest of some grids at each head [L, N], and its number there."""
+    return np.array(names)[np.argmax(grids, axis=0)], np.max(grids, axis=0)
+
+
+def worded(template: str, *grids: Any) -> np.ndarray:
+    """Return a text for each head [L, N]: a template with what each of the grids has there.
+
+    What is no grid is the same for all heads.
+    """
+    return np.vectorize(template.format, otypes=[str])(*grids)
+
+
+def before_and_after(texts: Sequence[np.ndarray]) -> np.ndarray:
+    """Return the texts [L, N] about a model, behind which stand those about it fine-tuned."""
+    before, *after = texts
+    return worded('{}, fine-tuned {}', before, after[0]) if after else before
 
 
 def notes_of(tables: Sequence[HeadTable]) -> np.ndarray:
     """Return the mean and standard error of each head, before and after, as texts [L, N]."""
-    shape = tables[0].mean.shape
-    texts = [
-        ', fine-tuned '.join(
-            f'{table.mean[head]:.4f} ± {table.standard_error[head]:.4f}' for table in tables
-        )
-        for head in np.ndindex(shape)
-    ]
-    return np.reshape(texts, shape)
+    return before_and_after(
+        [worded('{:.4f} ± {:.4f}', each.mean, each.standard_error) for each in tables]
+    )
 
 
 def notes_on(statistics: Iterable[Description], tables: Tables) -> dict[str, np.ndarray]:
@@ -266,21 +284,52 @@ def grids_frame(
       shown: The columns by which a page may colour; none means all that are not in `sure`.
       red: As in `Colours`.
     """
-    sets = list(zip(*by.values(), strict=True)) if by else [()]
-    stacked = [np.asarray(grid) if by else np.asarray(grid)[None] for grid in grids.values()]
+    shape = np.shape(next(iter(grids.values())))[bool(by) :]
     # Without any set, there are no rows.
-    shape = stacked[0].shape[1:] or (0, 0)
-    rows = [
-        (*key, *(each + 1 for each in place), *(grid[number, *place] for grid in stacked))
-        for number, key in enumerate(sets)
-        for place in np.ndindex(shape)
-    ]
-    axis = 'layers' if len(shape) == 1 else 'heads'
+    counts = [np.arange(1, count + 1) for count in shape or (0, 0)]
+    sets = {name: np.reshape(each, [-1, *(1 for _ in counts)]) for name, each in by.items()}
+    heads = dict(zip(('layer', 'head'), np.ix_(*counts), strict=False))
     beside = {name for names in sure.values() for name in names}
     coloured = shown or [name for name in grids if name not in beside]
-    columns = {name: sure.get(name, ()) for name in coloured}
-    colours = Colours(axis, columns, tuple(by), dict(red))
-    return framed((*by, *('layer', 'head')[: len(shape)], *grids), rows, caption, colours=colours)
+    frame = table(caption, **sets, **heads, **grids)
+    frame.attrs['colours'] = Colours(
+        'layers' if len(shape) == 1 else 'heads',
+        {name: sure.get(name, ()) for name in coloured},
+        tuple(by),
+        dict(red),
+    )
+    return frame
+
+
+def layers_frame(
+    grids: Mapping[str, np.ndarray], published: Mapping[str, np.ndarray | None], caption: str
+) -> 'pandas.DataFrame':
+    """Return a frame of the means of each layer, beside published grids of models as deep."""
+    depth = len(next(iter(grids.values())))
+    known = {
+        name: each for name, each in published.items() if each is not None and len(each) == depth
+    }
+    means = {name: np.mean(each, axis=1) for name, each in {**grids, **known}.items()}
+    return grids_frame(means, caption)
+
+
+def table(
+    caption: str,
+    by: Mapping[str, Sequence | np.ndarray] = MappingProxyType({}),
+    /,
+    **columns: Sequence | np.ndarray,
+) -> 'pandas.DataFrame':
+    """Return a frame with a row for each place of its columns, from arrays.
+
+    Args:
+      by: The values along each axis, by the name of their column, which stand first.
+      columns: The numbers or texts by the names of their columns. They broadcast to these axes, or
+        to each other.
+    """
+    axes = np.ix_(*map(np.asarray, by.values())) if by else ()
+    arrays = np.broadcast_arrays(*axes, *map(np.asarray, columns.values()))
+    rows = zip(*(each.flat for each in arrays), strict=True)
+    return framed((*by, *columns), list(rows), caption)
 
 
 def models_frames(

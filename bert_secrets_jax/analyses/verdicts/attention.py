@@ -25,6 +25,7 @@ from bert_secrets_jax.analyses.verdicts.verdict import (
 )
 from bert_secrets_jax.measure.collect import HeadTable
 from bert_secrets_jax.names import counted, head_name
+from bert_secrets_jax.runs.findings import Interval
 from bert_secrets_jax.runs.verdict import ANY_FINETUNING, MOST_FINETUNINGS, THESE_MODELS
 from bert_secrets_jax.stats import over_runs, student
 from bert_secrets_jax.stats.effects import Effects as Effects
@@ -150,7 +151,10 @@ def vertical_patterns_are_special(
         f'{verdict.with_interval(claims.VERTICAL, interval)}.',
         p_values=p_values,
         interval=interval,
-        numbers={'vertical_heads': heads.sum(), 'above': above, 'needed': needed, 'head': head},
+        vertical_heads=heads.sum(),
+        above=above,
+        needed=needed,
+        head=head,
     )
 
 
@@ -183,12 +187,12 @@ def features_are_negligible(cls: Runs, sep: Runs, features: Mapping[str, Runs]) 
         f'attention to {list(features)[found.least]} divided by that to [CLS] and [SEP]',
         verdict.decisive(claims.FEATURES, interval) + rare,
         interval=interval,
-        numbers=numbers,
+        **numbers,
     )
 
 
 def few_are_heterogeneous(
-    classes: Mapping[str, Runs], *, corrected: tuple[float, float, float] | None = None
+    classes: Mapping[str, Runs], *, corrected: Interval | None = None
 ) -> Verdict:
     """Test FEW_HETEROGENEOUS: the share of block and heterogeneous maps together is below MOST.
 
@@ -251,7 +255,7 @@ def cls_attends_most_to_sep(from_cls: Mapping[str, Runs]) -> Verdict:
         found,
         f'attention of [CLS] to [SEP] minus that to {others[found.least]}',
         verdict.decisive(claims.LAST_CLS, found.typical(found.least)) + rare,
-        numbers=numbers,
+        **numbers,
     )
 
 
@@ -266,18 +270,14 @@ def _frequent(
 ) -> tuple[Mapping[str, list[HeadTable]], str, dict[str, object]]:
     """Return the tables of what is frequent enough, and a sentence on the rest."""
     kept = {name: runs for name, runs in tables.items() if runs[0].count >= over_runs.FEWEST}
-    if len(kept) < at_least_kept:
+    if len(kept) in (len(tables), *range(at_least_kept)):
         return tables, '', {}
-    rare = [
-        f'{name} ({round(float(runs[0].count))})'
-        for name, runs in tables.items()
-        if name not in kept
-    ]
-    sentence = ' Left out as too rare: {rare}.' * bool(rare)
-    return kept, sentence, {'rare': ', '.join(rare)} if rare else {}
+    counts = {name: runs[0].count for name, runs in tables.items() if name not in kept}
+    rare = ', '.join(f'{name} ({round(float(count))})' for name, count in counts.items())
+    return kept, ' Left out as too rare: {rare}.', {'rare': rare}
 
 
-def _ratio(part: Contrasts, total_of: Contrasts) -> tuple[float, float, float]:
+def _ratio(part: Contrasts, total_of: Contrasts) -> Interval:
     """Return a ratio of positive numbers and its 95 % interval after Fieller.
 
     He tests part - ratio * whole against 0, here with the bound of that difference's error.
@@ -338,7 +338,8 @@ def cls_looks_broadly(entropy: Runs, uniform: Runs) -> Verdict:
         'entropy less the claimed share of that of even attention',
         'In the last layer, the attention of [CLS] has {share:.2f} of the entropy of even '
         'attention. The claim needs {claimed:g} or more.',
-        numbers={'share': of_cls / even, 'claimed': claims.BROADLY},
+        share=of_cls / even,
+        claimed=claims.BROADLY,
     )
 
 

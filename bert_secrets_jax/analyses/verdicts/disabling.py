@@ -14,6 +14,7 @@ from jaxtyping import Float
 from bert_secrets_jax.analyses.verdicts import claims, verdict
 from bert_secrets_jax.analyses.verdicts.verdict import Claim, Verdict
 from bert_secrets_jax.pruning.outliers import FEWEST_DRAWS, rank_p
+from bert_secrets_jax.runs.findings import Interval
 from bert_secrets_jax.runs.verdict import MOST_FINETUNINGS, THESE_MODELS
 from bert_secrets_jax.stats import over_runs
 from bert_secrets_jax.stats.average import MeanEffect
@@ -134,24 +135,22 @@ def _on_mask(
     numbers: Mapping[str, object] = MappingProxyType({}),
 ) -> Verdict:
     """Return the verdict that one mask decides; the interval of the widest reaches farthest."""
-    # It is unknown where the effect is undefined.
-    each, population = _over(effects), effects.population
-    interval = float(effects.difference[index]), *(end[index] for end in _interval(effects))
+    each, population, name = _over(effects), effects.population, effects.names[index]
+    interval = effects.difference[index], *(end[index] for end in _interval(effects))
+    left_open, values = _left_open(effects, widest)
     if np.isnan(interval[0]):
+        # It is unknown where the effect is undefined.
         interval = (np.nan,) * 3
-    elif each is not None:
-        interval = over_runs.median_of(each[:, index], _error_over(effects, len(each))[index])
-        population = MOST_FINETUNINGS
-    interval = tuple(100 * np.array(interval))
-    if np.isnan(interval[0]):
         words += 'Without {name} the score is undefined.'
     else:
+        if each is not None:
+            error = _error_over(effects, len(each))[index]
+            interval = over_runs.median_of(each[:, index], error)
+            population, values['runs'] = MOST_FINETUNINGS, len(each)
+        interval = tuple(100 * np.array(interval))
         changes = verdict.with_interval(claim, interval)
         words += f'Disabling {{name}} changes the score by {changes}.'
         words += verdict.MEDIAN * (each is not None)
-        numbers = {**numbers, 'runs': len(each)} if each is not None else numbers
-    left_open, values = _left_open(effects, widest)
-    name = effects.names[index]
     return verdict.verdict_of(
         claim,
         p_values,
@@ -159,7 +158,7 @@ def _on_mask(
         words + left_open,
         what=f'score without {name} minus the score of the intact model',
         otherwise=verdict.TOO_FEW if effects.unseen >= claims.PRACTICAL_GAIN else verdict.UNDECIDED,
-        numbers={'name': name, **numbers, **values},
+        **{'name': name, **numbers, **values},
         sample=effects.sample,
         sample_of=effects.sample_of,
         population=population,
@@ -197,7 +196,9 @@ def a_random_head_helps(average: MeanEffect | Sequence[MeanEffect], *, heads: in
         words,
         p_values=p_values,
         interval=interval,
-        numbers={'heads': heads, 'changed': changed, 'needed': over_runs.FEWEST},
+        heads=heads,
+        changed=changed,
+        needed=over_runs.FEWEST,
     )
 
 
@@ -223,17 +224,14 @@ def same_heads_are_needed(effects: Mapping[str, Effects]) -> Verdict:
         )
     each, tasks = list(effects.values()), list(effects)
     names, sample = each[0].names, min(effect.sample for effect in each)
-    losses = np.stack([-effect.difference for effect in each])
-    losses = np.where(np.isnan(losses), -np.inf, losses)  # [K, M]
+    losses = -np.nan_to_num([effect.difference for effect in each], nan=np.inf)  # [K, M]
     errors = np.stack([_error(effect) for effect in each])
-    standard = np.where(np.isfinite(losses / errors), losses / errors, -np.inf)
+    standard = np.nan_to_num(losses / errors, nan=-np.inf, neginf=-np.inf)
     with np.errstate(invalid='ignore'):
         lead = losses[:, :, None] - losses[:, None, :]
     bound = errors[:, :, None] + errors[:, None, :]
     t = np.nan_to_num(lead / bound, nan=0.0)  # [K, M, M]
-    p_lead = p_above(t)
-    for matrix in p_lead:
-        np.fill_diagonal(matrix, 1.0)
+    p_lead = np.where(np.eye(len(names), dtype=bool), 1.0, p_above(t))
     chosen = np.argsort(-standard.sum(axis=0), kind='stable')[:2]
     others = np.setdiff1d(np.arange(len(names)), chosen)
     pairs = t[:, chosen][:, :, others]
@@ -266,7 +264,8 @@ def same_heads_are_needed(effects: Mapping[str, Effects]) -> Verdict:
         population=THESE_MODELS,
         sample=sample,
         sample_of=each[0].sample_of,
-        numbers=numbers | {'shared': len(np.intersect1d(*tops))},
+        shared=len(np.intersect1d(*tops)),
+        **numbers,
     )
 
 
@@ -309,12 +308,7 @@ def _left_open(effects: Effects, index: int) -> tuple[str, dict[str, object]]:
 
 
 def heads_can_go(
-    change: tuple[float, float, float],
-    each: Float[np.ndarray, ' S'],
-    *,
-    kept: int,
-    heads: int,
-    examples: int,
+    change: Interval, each: Float[np.ndarray, ' S'], *, kept: int, heads: int, examples: int
 ) -> Verdict:
     """Test HEADS_CAN_GO on the change of the score with so many of the heads kept.
 
@@ -333,7 +327,7 @@ def heads_can_go(
 
 
 def order_tells(
-    lead: tuple[float, float, float],
+    lead: Interval,
     ordered: Float[np.ndarray, ' S'],
     random: Float[np.ndarray, 'S R'],
     *,
@@ -369,18 +363,14 @@ def order_tells(
         # An unknown p-value (NaN) stays unknown.
         p_values=(np.maximum(p_if_false, rank), np.maximum(p_if_true, rank_p(-own, -others))),
         interval=interval,
-        numbers={'draws': draws, 'as_well': (others >= own).sum()},
+        draws=draws,
+        as_well=(others >= own).sum(),
         **_sampled(examples),
     )
 
 
 def outliers_are_needed(
-    together: float,
-    random: Float[np.ndarray, ' R'],
-    beyond: tuple[float, float, float],
-    *,
-    outliers: int,
-    texts: int,
+    together: float, random: Float[np.ndarray, ' R'], beyond: Interval, *, outliers: int, texts: int
 ) -> Verdict:
     """Test OUTLIERS_NEEDED.
 
@@ -409,7 +399,9 @@ def outliers_are_needed(
         'dimensions. The claim needs more than {threshold:g}. As harmful: {as_much} of {draws} '
         'random sets.',
         p_values=(np.maximum(p_if_false, rank_p(together, random)), p_if_true),
-        numbers={'outliers': outliers, 'draws': len(random), 'as_much': (random >= together).sum()},
+        outliers=outliers,
+        draws=len(random),
+        as_much=(random >= together).sum(),
     )
 
 

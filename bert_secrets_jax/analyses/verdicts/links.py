@@ -15,6 +15,7 @@ from bert_secrets_jax.measure.collect import HeadTable
 from bert_secrets_jax.measure.links import MOVED, POSITIONS, LinkTest
 from bert_secrets_jax.names import head_name
 from bert_secrets_jax.probes.evaluation import scores
+from bert_secrets_jax.runs.findings import Interval
 from bert_secrets_jax.runs.verdict import MOST_PROBES, THESE_PROBES, THIS_MODEL
 from bert_secrets_jax.stats import over_runs
 from bert_secrets_jax.stats.effects import Effects as Effects
@@ -96,7 +97,7 @@ def position_explains(claim: Claim, tests: Mapping[str, LinkTest]) -> Verdict:
 def _on_head(
     claim: Claim,
     p_values: tuple[float, float],
-    interval: tuple[float, float, float],
+    interval: Interval,
     what: str,
     sample: over_runs.Count,
 ) -> Verdict:
@@ -145,7 +146,10 @@ def relations_have_heads(gains: Mapping[str, tuple[float, float, int]]) -> Verdi
             over_runs.at_least(found.below, len(known) - half + 1),
         ),
         interval=interval,
-        numbers={'reached': reached, 'known': len(known), 'half': half, 'decisive': name},
+        reached=reached,
+        known=len(known),
+        half=half,
+        decisive=name,
         sample=sample,
         sample_of='texts',
     )

@@ -97,13 +97,11 @@ def pretraining_helps(
         otherwise=verdict.UNDECIDED if tested else verdict.TOO_FEW,
         sample=int(counts.sum()),
         sample_of='runs',
-        numbers={
-            'mean': difference,
-            'pretrained_runs': counts[0],
-            'random_runs': counts[1],
-            'needed': over_runs.FEWEST_FOR_MOST,
-            'unlearnt': unlearnt,
-        },
+        mean=difference,
+        pretrained_runs=counts[0],
+        random_runs=counts[1],
+        needed=over_runs.FEWEST_FOR_MOST,
+        unlearnt=unlearnt,
     )
 
 
@@ -156,7 +154,8 @@ def finetuning_gains(gains: Mapping[str, Gain]) -> Verdict:
         otherwise=verdict.TOO_FEW if too_few else verdict.UNDECIDED,
         sample=tasks,
         sample_of='tasks',
-        numbers={'ours': interval[0] + theirs, **several},
+        ours=interval[0] + theirs,
+        **several,
     )
 
 

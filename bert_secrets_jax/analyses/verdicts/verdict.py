@@ -11,12 +11,12 @@ import dataclasses
 import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from types import MappingProxyType
 from typing import Any, TypeVar
 
 import numpy as np
 
 from bert_secrets_jax.measure.collect import HeadTable
+from bert_secrets_jax.runs.findings import Interval
 from bert_secrets_jax.runs.verdict import (
     ANY_FINETUNING,
     DOES_NOT_HOLD,
@@ -40,6 +40,7 @@ from bert_secrets_jax.stats.over_runs import (
 )
 from bert_secrets_jax.stats.student import LEVEL
 
+_FIELDS = {field.name for field in dataclasses.fields(Verdict)}
 # A table of one model, or one for each fine-tuned model.
 Runs = HeadTable | Sequence[HeadTable]
 
@@ -63,11 +64,10 @@ def nothing_to_test(claim: Claim, why: str, examples: Count, **numbers: int) -> 
 def verdict_of(
     claim: Claim,
     p_values: tuple[float, float],
-    interval: tuple[float, float, float],
+    interval: Interval,
     template: str = '',
     *,
     sample: Count,
-    numbers: Mapping[str, Any] = MappingProxyType({}),
     otherwise: str = UNDECIDED,
     **fields: Any,
 ) -> Verdict:
@@ -75,12 +75,13 @@ def verdict_of(
 
     P-values are those if the claim is false, and if it is true. An interval begins with the
     estimate. Without a template, it names the estimate and the threshold. `otherwise` is the
-    verdict where neither p-value decides.
+    verdict where neither p-value decides. Fields that no `Verdict` has are further numbers of the
+    sentence.
     """
     p_if_false, p_if_true = map(float, p_values)
     estimate, low, high = map(float, interval)
-    fields = {'unit': claim.unit, 'threshold': claim.threshold} | fields
     decided = DOES_NOT_HOLD if p_if_true <= LEVEL else otherwise
+    known = {name: fields.pop(name) for name in _FIELDS & fields.keys()}
     return Verdict(
         claim=claim,
         verdict=HOLDS if p_if_false <= LEVEL else decided,
@@ -93,9 +94,9 @@ def verdict_of(
         sample=round(float(sample)),
         numbers={
             name: value.item() if isinstance(value, np.generic) else value
-            for name, value in numbers.items()
+            for name, value in fields.items()
         },
-        **fields,
+        **{'unit': claim.unit, 'threshold': claim.threshold} | known,
     )
 
 
@@ -113,15 +114,14 @@ def verdict_on(
     template: str = '',
     *,
     p_values: tuple[float, float] | None = None,
-    interval: tuple[float, float, float] | None = None,
-    numbers: Mapping[str, Any] = MappingProxyType({}),
+    interval: Interval | None = None,
     **fields: Any,
 ) -> Verdict:
     """Return the verdict on a claim that holds where all parts are above 0.
 
     Args:
       what: The noun phrase that names the estimate.
-      template: As in `verdict_of`.
+      template, fields: As in `verdict_of`.
       p_values: None takes those of `all_above`.
       interval: None takes the part that is least in favour of the claim, plus the threshold.
     """
@@ -131,38 +131,36 @@ def verdict_on(
             estimate, low, high = found.typical(found.least, offset=-claim.threshold)
             interval = -estimate, -high, -low
     known: dict[str, Any] = {'sample': found.examples, 'population': population_of(found)} | fields
-    template, numbers = template or decisive(claim, interval), dict(numbers)
+    template = template or decisive(claim, interval)
     p_values = p_values or all_above(found)
     if population_of(found) == MOST_FINETUNINGS:
-        known |= {'sample': found.runs, 'sample_of': 'runs'} | fields
-        numbers['runs'] = found.runs
+        known |= {'sample': found.runs, 'sample_of': 'runs', 'runs': found.runs} | fields
         template += MEDIAN if known['population'] != ANY_FINETUNING else MEAN
     if found.examples < FEWEST:
         template += ' {examples:example|examples} {examples:|is|are} too few; a test needs {least}.'
-        numbers |= {'examples': round(found.examples), 'least': FEWEST}
-        known['otherwise'] = TOO_FEW
+        known |= {'examples': round(found.examples), 'least': FEWEST, 'otherwise': TOO_FEW}
     elif known['population'] == THESE_MODELS:
         template += TOO_FEW_RUNS
-        numbers |= {'runs': found.runs, 'needed': FEWEST_FOR_MOST}
-        known['otherwise'], p_values = TOO_FEW, (math.nan, math.nan)
-    return verdict_of(claim, p_values, interval, template, what=what, numbers=numbers, **known)
+        known |= {'runs': found.runs, 'needed': FEWEST_FOR_MOST, 'otherwise': TOO_FEW}
+        p_values = math.nan, math.nan
+    return verdict_of(claim, p_values, interval, template, what=what, **known)
 
 
 def in_all_runs(verdict: Verdict, alone: Mapping[str, Verdict]) -> Verdict:
     """Return the verdict on several runs, with what each of them says alone, by its name."""
     if len(alone) == 1:
-        template, numbers = f'{verdict.template} Model: {{run}}.', {'run': next(iter(alone))}
-        return dataclasses.replace(
-            verdict, template=template, numbers=dict(verdict.numbers) | numbers
-        )
+        return with_more(verdict, ' Model: {run}.', run=next(iter(alone)))
     phrases = {UNDECIDED: 'is undecided', NOT_MEASURED: 'is not measured', TOO_FEW: f'is {TOO_FEW}'}
     counts = Counter(phrases.get(each.verdict, each.verdict) for each in alone.values())
     outcomes = ' and '.join(f'{outcome} in {count}' for outcome, count in counts.items())
-    return dataclasses.replace(
-        verdict,
-        template=f'{verdict.template} Alone, it {{outcomes}} of {{alone}} runs.',
-        numbers=dict(verdict.numbers) | {'outcomes': outcomes, 'alone': len(alone)},
-    )
+    said = ' Alone, it {outcomes} of {alone} runs.'
+    return with_more(verdict, said, outcomes=outcomes, alone=len(alone))
+
+
+def with_more(verdict: Verdict, sentence: str, **numbers: int | str) -> Verdict:
+    """Return a verdict with a sentence more, and with its numbers."""
+    known = dict(verdict.numbers) | numbers
+    return dataclasses.replace(verdict, template=verdict.template + sentence, numbers=known)
 
 
 def as_runs(tables: Runs) -> list[HeadTable]:
@@ -198,7 +196,7 @@ MEAN = ' That is the mean of {runs} runs.'
 TOO_FEW_RUNS = ' {runs:fine-tuning|fine-tunings} {runs:|is|are} too few; a test needs {needed}.'
 
 
-def decisive(claim: Claim, interval: tuple[float, float, float]) -> str:
+def decisive(claim: Claim, interval: Interval) -> str:
     """Return the template of the number that decides, and of what the claim needs."""
     return (
         f'The {{what}} is {with_interval(claim, interval)}. '
@@ -206,7 +204,7 @@ def decisive(claim: Claim, interval: tuple[float, float, float]) -> str:
     )
 
 
-def with_interval(claim: Claim, interval: tuple[float, float, float]) -> str:
+def with_interval(claim: Claim, interval: Interval) -> str:
     """Return the part of a template that shows the estimate and its interval."""
     spec, unit = ('+z.2f', ' points') if claim.unit == 'points' else ('z.3f', '')
     _, low, high = interval
