@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from bert_secrets_jax.plots.figure import COLOURS, Figure, colour_of, figure_of, marker_of, styled
+from bert_secrets_jax.plots.figure import COLOURS, Figure, colour_of, figure_of, style_of, styled
 
 
 @styled
@@ -22,22 +22,17 @@ def share_curves(
       shares: The shares of tokens [P].
       grey: The method that is drawn grey and dashed; None draws all in colours.
     """
-    figure, axes = figure_of(3.1 * len(panels) + 1.6, 3.0, columns=len(panels), sharey=True)
+    labels = {'xlabel': 'share of tokens (%)', 'ylabel': label}
+    figure, axes = figure_of(3.1, 3.0, panels, beside=1.6, sharey=True, **labels)
     drawn = {}
-    for axis, (title, curves) in zip(axes, panels.items(), strict=True):
+    for axis, curves in zip(axes, panels.values(), strict=True):
         for index, (name, values) in enumerate(curves.items()):
-            is_grey = name == grey
-            (drawn[name],) = axis.plot(
-                100 * shares,
-                values,
-                color='0.55' if is_grey else colour_of(index),
-                linestyle='--' if is_grey or index >= len(COLOURS) else '-',
-                marker=marker_of(index),
-                markersize=4,
-                linewidth=1.1,
-            )
-        axis.set(title=title, xlabel='share of tokens (%)', xticks=100 * shares)
-    axes[0].set_ylabel(label)
+            style = {'markersize': 4, 'linewidth': 1.1} | style_of(index)
+            if name == grey:
+                style['color'] = '0.55'
+            style['linestyle'] = '--' if name == grey or index >= len(COLOURS) else '-'
+            (drawn[name],) = axis.plot(100 * shares, values, **style)
+        axis.set_xticks(100 * shares)
     figure.named(drawn, 'right upper')
     return figure
 
@@ -59,18 +54,15 @@ def interval_panels(
       columns: The number of panels side by side; None is all of them.
     """
     columns = columns or len(panels)
-    lines = -(-len(panels) // columns)
-    size = 2.4 * columns + 1.2, (0.26 * len(rows) + 0.9) * lines
-    shape = {'rows': lines, 'columns': columns, 'used': len(panels)}
-    figure, axes = figure_of(*size, **shape, sharey=True, grid='x')
+    room = {'across': columns, 'beside': 1.2, 'title_size': 9}
+    figure, axes = figure_of(2.4, 0.26 * len(rows) + 0.9, panels, **room, sharey=True, grid='x')
     heights = np.arange(len(rows))
-    for index, (title, (values, low, high)) in enumerate(panels.items()):
-        axis, colour = axes[index], colour_of(index)
+    for index, (axis, title) in enumerate(zip(axes, panels, strict=True)):
+        (values, low, high), colour = panels[title], colour_of(index)
         axis.axvline(0, color='0.6', linewidth=0.8)
         axis.hlines(heights, low, high, color=colour, linewidth=1)
         faces = np.where(filled[title], colour, 'white')
         axis.scatter(values, heights, s=20, color=faces, edgecolors=colour, zorder=3)
-        axis.set_title(title, fontsize=9)
     for axis in axes[::columns]:
         axis.set_yticks(heights, rows, fontsize=8)
     axes[0].invert_yaxis()
