@@ -7,6 +7,7 @@ import numpy as np
 
 from bert_secrets_jax.measure.colours import Colours, sets_of
 from bert_secrets_jax.plots.kinds import in_words, plain_relation
+from bert_secrets_jax.report.templates import Heads
 
 if TYPE_CHECKING:
     import pandas
@@ -22,12 +23,8 @@ def file_name(part: str, name: str) -> str:
     return name if name.startswith(part) else f'{part}_{name}'
 
 
-def grids(
-    frames: 'Mapping[str, pandas.DataFrame]', heads: tuple[str, int, int] | None
-) -> list[dict[str, Any]]:
+def grids(frames: 'Mapping[str, pandas.DataFrame]', heads: Heads) -> list[dict[str, Any]]:
     """Return what a page draws of all frames that have rows for every head or for every layer.
-
-    `heads` has the numbers of layers and of heads in each at places 1 and 2; None for no model.
 
     Returns:
       For each such frame its name and caption, `axis` ('heads' or 'layers'), the names of its
@@ -148,9 +145,7 @@ def _plain(value: Any) -> Any:
 
 
 def traced(
-    figure: Mapping[str, Any] | None,
-    found: Sequence[Mapping[str, Any]],
-    heads: tuple[str, int, int] | None,
+    figure: Mapping[str, Any] | None, found: Sequence[Mapping[str, Any]], heads: Heads
 ) -> dict[str, Any] | None:
     """Return the numbers of a figure, each set with the place in a frame that it is from.
 
