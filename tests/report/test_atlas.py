@@ -112,8 +112,8 @@ def test_what_other_texts_say_of_a_head_is_marked(tmp_path, visit):
     page = written(tmp_path, parts)
     assert '<span>target*</span>' in page and '<span>next token</span>' in page
     tab = visit(page)
-    words = tab.locator('.bs-atlas .whole span').evaluate_all(
-        'all => all.map(each => each.textContent)'
+    words = tab.eval_on_selector_all(
+        '.bs-atlas .whole span', 'all => all.map(each => each.textContent)'
     )
     assert words == ['next token', 'target*', '', '', '', '']
     assert 'target*: 1' in tab.inner_text('.bs-atlas .legend')
@@ -167,16 +167,17 @@ def test_a_fine_tuned_model_stands_beside_the_model_as_it_is(visit):
         == 'How fine-tuning changed the pattern of each head'
     )
     page.click('.pairs:has(.pair) > summary')
-    assert page.locator('.pair caption').all_inner_texts() == ['as it is', 'fine-tuned']
+    assert texts(page, '.pair caption') == ['as it is', 'fine-tuned']
     heads = page.locator('.pair table').nth(1).locator('a')
     labels = heads.evaluate_all('all => all.map(each => each.ariaLabel)')
     assert labels == ['L1-H1, block', 'L1-H2', 'L1-H3', 'L2-H1', 'L2-H2', 'L2-H3, block']
     # A class has one colour and one letter wherever it is seen.
-    fill = lambda grid: page.locator(f'{grid} a[href="#L1-H2"]').evaluate(
-        "each => each.style.getPropertyValue('--fill') + each.dataset.letter"
+    fill = lambda grid: page.eval_on_selector(
+        f'{grid} a[href="#L1-H2"]',
+        "each => each.style.getPropertyValue('--fill') + each.dataset.letter",
     )
     assert fill('.whole') == fill('.pair table:first-child')
-    legend = page.locator('.pair + .rings li').all_inner_texts()
+    legend = texts(page, '.pair + .rings li')
     assert [each.strip() for each in legend] == ['B block', 'V vertical']
     page.locator('.pair table').nth(1).locator('a[href="#L2-H3"]').hover()
     assert page.inner_text('output') == 'fine-tuned, L2-H3: Says 2 of <it>.'
@@ -244,7 +245,7 @@ def test_keyboard_and_mouse_tell_of_a_head(page):
     page.keyboard.press('Home')
     assert page.evaluate('document.activeElement.getAttribute("href")') == '#L2-H1'
     # One stop of the tab key.
-    assert page.locator('.bs-atlas a[tabindex="0"]').count() == 1
+    assert count(page, '.bs-atlas a[tabindex="0"]') == 1
     # Nothing is wider than a phone.
     assert page.evaluate('document.documentElement.scrollWidth') <= 390
 
@@ -281,17 +282,17 @@ def test_the_whole_atlas_is_in_the_first_screen_and_no_word_is_cut(visit, tmp_pa
 
 def test_views_and_filters(page):
     label = lambda name: page.get_attribute(f'a.head[href="#{name}"]', 'aria-label')
-    options = page.locator('.bs-atlas select option').all_inner_texts()
+    options = texts(page, '.bs-atlas select option')
     assert options == [ALL, 'follows a link', 'attends mostly to']
     assert page.inner_text('.grey') == 'Grey heads: none of these; the bound is half.'
     page.select_option('.bs-atlas select', 'follows a link')
     assert page.inner_text('.grey') == ''
     page.select_option('.bs-atlas select', ALL)
     page.click('.legend button:has-text("next token: 2")')
-    dimmed = page.locator('.bs-atlas a.dim').count()
+    dimmed = count(page, '.bs-atlas a.dim')
     assert dimmed == 4
     page.select_option('.bs-atlas select', 'attends mostly to')
-    assert page.locator('.bs-atlas a.dim').count() == 0
+    assert count(page, '.bs-atlas a.dim') == 0
     assert label('L1-H2') == 'L1-H2, next token' and label('L2-H1') == 'L2-H1, changed'
     page.select_option('.bs-atlas select', ALL)
     assert label('L1-H2') == 'L1-H2, verb to <subject>'

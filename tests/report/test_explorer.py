@@ -168,7 +168,7 @@ def test_a_head_in_passing_is_shown_larger(visit, pair):
     tab.mouse.move(5, 5)
     assert preview.is_hidden()
     thumbs.nth(5).click()
-    assert preview.is_hidden() and tab.locator('h3').inner_text() == 'L2-H3'
+    assert preview.is_hidden() and tab.inner_text('h3') == 'L2-H3'
 
 
 def test_the_mean_of_chosen_heads(visit, pair):
@@ -181,8 +181,8 @@ def test_the_mean_of_chosen_heads(visit, pair):
     tab.keyboard.press('x')
     button.click()
     assert tab.inner_text('.bs-explorer h3') == 'Mean of L1-H2, L2-H3'
-    assert tab.locator('dl div').count() == 0
-    tab.locator('.maps').focus()
+    assert count(tab, 'dl div') == 0
+    tab.focus('.maps')
     tab.keyboard.press('ArrowDown')
     first, second, change = numbers(tab.inner_text('.bs-explorer output'))
     at = lambda model: pair.maps[model][0].attentions[[0, 1], [1, 2], 1, 0].mean()
@@ -193,40 +193,40 @@ def test_the_mean_of_chosen_heads(visit, pair):
     tab.keyboard.press('Escape')
     head(1).click()
     assert tab.inner_text('.bs-explorer h3') == 'L1-H2'
-    assert tab.locator('dl div').count() == 2
+    assert count(tab, 'dl div') == 2
 
 
 def test_numbers_colour_sort_and_filter_the_heads(visit, pair):
     tab = visit(page(pair), viewport={'width': 1000, 'height': 900})
-    options = tab.locator('select[aria-label="Heads by"] option').all_inner_texts()
+    options = texts(tab, 'select[aria-label="Heads by"] option')
     # The other note has words.
     assert options == ['their maps', 'to [CLS]']
-    assert tab.locator('input[aria-label="at least"]').is_hidden()
+    assert tab.is_hidden('input[aria-label="at least"]')
     tab.select_option('select[aria-label="Heads by"]', 'to [CLS]')
     label = lambda at: tab.locator('.head').nth(at).get_attribute('aria-label')
     assert [label(0), label(5)] == ['L1-H1, to [CLS] 0', 'L2-H3, to [CLS] 0.714']
-    colours = tab.locator('.head').evaluate_all('all => all.map(each => each.style.background)')
+    colours = tab.eval_on_selector_all('.head', 'all => all.map(each => each.style.background)')
     assert len(set(colours)) == 6
-    assert tab.locator('.head canvas').first.is_hidden()
+    assert tab.is_hidden('.head canvas')
     assert tab.inner_text('.what').startswith('to [CLS], all heads.')
     # The greatest first, with their names, and the arrows go in this order.
     tab.get_by_label('sorted').check()
     assert [label(0)[:5], label(5)[:5]] == ['L2-H3', 'L1-H1']
-    assert tab.locator('.head').first.inner_text().split() == ['L2-H3', '0.71']
-    tab.locator('.head').first.focus()
+    assert tab.inner_text('.head').split() == ['L2-H3', '0.71']
+    tab.focus('.head')
     tab.keyboard.press('ArrowRight')
     focused = tab.evaluate('document.activeElement.getAttribute("aria-label")')
     assert focused.startswith('L2-H2')
     tab.fill('input[aria-label="at least"]', '0.3')
     tab.fill('input[aria-label="at most"]', '0.6')
-    dim = tab.locator('.head.dim').evaluate_all(
-        'all => all.map(each => each.ariaLabel.slice(0, 5))'
+    dim = tab.eval_on_selector_all(
+        '.head.dim', 'all => all.map(each => each.ariaLabel.slice(0, 5))'
     )
     assert sorted(dim) == ['L1-H1', 'L1-H2', 'L1-H3', 'L2-H3']
     # Their maps, in the order of the numbers.
     tab.get_by_label('colours in place of maps').uncheck()
-    assert tab.locator('.head canvas').first.is_visible()
-    assert tab.locator('.head').first.inner_text() == 'L2-H3'
+    assert tab.is_visible('.head canvas')
+    assert tab.inner_text('.head') == 'L2-H3'
 
 
 def test_heads_in_notes_are_links(visit, pair):
@@ -235,12 +235,12 @@ def test_heads_in_notes_are_links(visit, pair):
     tab = visit(page(dataclasses.replace(pair, notes={'nearest head': near})))
     tab.click('.head[aria-label="L1-H1"]')
     assert '#' not in tab.url
-    assert tab.locator('dd a').all_inner_texts() == ['L2-H1']
+    assert texts(tab, 'dd a') == ['L2-H1']
     tab.click('dd a')
     assert tab.inner_text('.detail h3') == 'L2-H1' and '#' not in tab.url
     tab.click('button[aria-label="previous layer"]')
     tab.click('button[aria-label="next head"]')
-    assert tab.inner_text('.detail h3') == 'L1-H2' and tab.locator('dd a').count() == 0
+    assert tab.inner_text('.detail h3') == 'L1-H2' and count(tab, 'dd a') == 0
 
 
 def test_a_notebook_shows_ten_notes_first_those_of_few_heads(visit, pair):
@@ -249,13 +249,13 @@ def test_a_notebook_shows_ten_notes_first_those_of_few_heads(visit, pair):
     tab = visit(page(dataclasses.replace(pair, notes=notes)))
     tab.click('.head[aria-label="L1-H1"]')
     first = ['few', 'words', *(f'number {each}' for each in range(8))]
-    assert tab.locator('.detail > dl dt').all_text_contents() == first
-    assert tab.locator('.detail > details dt').all_text_contents() == [*notes][8:11]
+    assert contents(tab, '.detail > dl dt') == first
+    assert contents(tab, '.detail > details dt') == [*notes][8:11]
 
 
 def test_lines_stand_beside_a_map_and_follow_the_pointed_row(visit, pair):
     tab = visit(page(pair))
-    assert tab.locator('label:has-text("lines beside the map")').is_hidden()
+    assert tab.is_hidden('label:has-text("lines beside the map")')
     tab.locator('.bs-explorer .head').nth(1).click()
     tab.check('label:has-text("lines beside the map") input')
     drawn = tab.locator('svg.lines')
@@ -264,7 +264,7 @@ def test_lines_stand_beside_a_map_and_follow_the_pointed_row(visit, pair):
     everything = pair.maps['as it is'][0].attentions[0, 1]
     assert drawn.first.locator('line:not(.off)').count() == (everything >= 0.0195).sum()
     tab.keyboard.press('Tab')
-    tab.locator('.maps').focus()
+    tab.focus('.maps')
     for key in ('ArrowDown', 'ArrowDown'):
         tab.keyboard.press(key)
     shown = drawn.first.locator('line:not(.off)')
@@ -275,8 +275,8 @@ def test_lines_stand_beside_a_map_and_follow_the_pointed_row(visit, pair):
     assert opacity == pytest.approx(sorted(weights[weights >= 0.0195]), abs=0.003)
     assert drawn.first.locator('text.on').all_text_contents() == ['[CLS]', 'cat']
     # Those of all again where the pointer has left.
-    tab.locator('.maps').hover()
-    tab.locator('.detail h3').hover()
+    tab.hover('.maps')
+    tab.hover('.detail h3')
     assert drawn.first.locator('line.off').count() == 0
     tab.uncheck('label:has-text("lines beside the map") input')
     assert drawn.count() == 0
@@ -284,40 +284,40 @@ def test_lines_stand_beside_a_map_and_follow_the_pointed_row(visit, pair):
 
 def test_a_click_opens_a_head_and_the_pointer_reads_its_weights(visit, pair):
     tab = visit(page(pair), viewport={'width': 1300, 'height': 900})
-    assert tab.locator('.head').count() == 6 and not tab.locator('.detail').is_visible()
+    assert count(tab, '.head') == 6 and not tab.is_visible('.detail')
     # Without further maps or scores there is nothing to choose.
-    assert tab.get_by_role('radio').count() == 3 and tab.locator('.sentence').is_visible()
+    assert tab.get_by_role('radio').count() == 3 and tab.is_visible('.sentence')
     assert not tab.get_by_role('combobox', name='Scores of tokens').is_visible()
-    tab.get_by_role('button', name='L2-H1').click()
-    assert tab.locator('h3').inner_text() == 'L2-H1'
-    assert not tab.locator('.grid').is_visible()
-    assert tab.locator('dd').all_inner_texts() == ['d', '0.429']
-    assert tab.locator('figcaption').all_inner_texts()[2].startswith('tuned less as it is')
-    assert tab.locator('svg').count() == 3
+    tab.click('button[aria-label="L2-H1"]')
+    assert tab.inner_text('h3') == 'L2-H1'
+    assert not tab.is_visible('.grid')
+    assert texts(tab, 'dd') == ['d', '0.429']
+    assert texts(tab, 'figcaption')[2].startswith('tuned less as it is')
+    assert count(tab, 'svg') == 3
     before, after = (models[0].attentions[1, 0] for models in pair.maps.values())
     for which, (row, column) in ((0, (2, 4)), (1, (5, 0)), (2, (3, 3))):
         box = tab.locator('svg image').nth(which).bounding_box()
         step = box['width'] / len(WORDS)
         tab.mouse.move(box['x'] + (column + 0.5) * step, box['y'] + (row + 0.5) * step)
-        line = tab.locator('output').inner_text()
+        line = tab.inner_text('output')
         assert line.startswith(f'{WORDS[row]} ({row + 1}) → {WORDS[column]} ({column + 1}): ')
         expected = before[row, column], after[row, column], (after - before)[row, column]
         assert numbers(line) == pytest.approx(expected, abs=0.009)
         # The tokens of the cell stand out in all three.
-        assert tab.locator('text.on').all_text_contents() == [WORDS[row], WORDS[column]] * 3
+        assert contents(tab, 'text.on') == [WORDS[row], WORDS[column]] * 3
     tab.get_by_role('button', name='all heads').click()
-    assert tab.locator('.grid').is_visible()
+    assert tab.is_visible('.grid')
 
 
 def test_a_switch_puts_wordpieces_together(visit):
     pieces, words = SPLIT['tokens'], SPLIT['words']
     split, plain = random_maps(pieces, WORDS)
     tab = visit(page(Explorer({'it': [dataclasses.replace(split, **SPLIT), plain]})))
-    assert tab.locator('.sentence').inner_text() == ' '.join(pieces)
+    assert tab.inner_text('.sentence') == ' '.join(pieces)
     tab.get_by_label('whole words').check()
-    assert tab.locator('.sentence').inner_text() == ' '.join(words)
+    assert tab.inner_text('.sentence') == ' '.join(words)
     tab.get_by_label('whole words').uncheck()
-    assert tab.locator('.sentence').inner_text() == ' '.join(pieces)
+    assert tab.inner_text('.sentence') == ' '.join(pieces)
     # Where every wordpiece is a word there is nothing to switch.
     tab.get_by_label('Sentence').select_option(index=1)
     assert not tab.get_by_label('whole words').is_visible()
@@ -341,60 +341,60 @@ def scored_maps(seed=0):
 def test_a_switch_between_weights_norms_and_rollout(visit):
     maps = {'as it is': [scored_maps()], 'tuned': [scored_maps(1)]}
     tab = visit(page(Explorer(maps)), viewport={'width': 1300, 'height': 900})
-    assert tab.locator('.what').inner_text().startswith('Attention weights, all heads, as it is.')
+    assert tab.inner_text('.what').startswith('Attention weights, all heads, as it is.')
     for kind, said in (('norms', 'as shares of a row'), ('rollout', 'One map a layer, the same')):
         tab.get_by_role('radio', name=kind).check()
-        assert said in tab.locator('.what').inner_text()
-        tab.get_by_role('button', name='L2-H3').click()
+        assert said in tab.inner_text('.what')
+        tab.click('button[aria-label="L2-H3"]')
         # It goes on being said beside one head.
-        assert said in tab.locator('.what').inner_text()
+        assert said in tab.inner_text('.what')
         # The pair of tokens stays, of whatever it is.
         for key in ('ArrowDown', 'ArrowDown', 'ArrowRight') if kind == 'norms' else ():
             tab.keyboard.press(key)
         before, after = (models[0].further[kind][1, -1, 2, 1] for models in maps.values())
-        assert numbers(tab.locator('output').inner_text()) == pytest.approx(
+        assert numbers(tab.inner_text('output')) == pytest.approx(
             (before, after, after - before), abs=0.009
         )
-        assert 'rollout' not in kind or tab.locator('svg').first.get_attribute(
-            'aria-label'
-        ).startswith('Rollout: ')
+        assert 'rollout' not in kind or tab.get_attribute('svg', 'aria-label').startswith(
+            'Rollout: '
+        )
         tab.keyboard.press('Escape')
     # In the grid all heads of a layer have the same rollout, and layers differ.
     drawn = [each.evaluate('canvas => canvas.toDataURL()') for each in tab.locator('canvas').all()]
     assert len(set(drawn[:3])) == len(set(drawn[3:6])) == 1 and drawn[0] != drawn[3]
     tab.get_by_label('whole words').check()
-    tab.get_by_role('button', name='L1-H2').click()
+    tab.click('button[aria-label="L1-H2"]')
     for _ in range(2):
         tab.keyboard.press('ArrowRight')
     tab.keyboard.press('ArrowDown')
     expected = [models[0].of_words().further['rollout'][0, 0, 1, 2] for models in maps.values()]
-    assert numbers(tab.locator('output').inner_text())[:2] == pytest.approx(expected, abs=0.009)
+    assert numbers(tab.inner_text('output'))[:2] == pytest.approx(expected, abs=0.009)
 
 
 def test_scores_of_tokens_stand_above_the_sentence(visit):
     maps = scored_maps()
     tab = visit(page(Explorer({'it': [maps]})))
-    tokens = lambda: tab.locator('.scores li').all_text_contents()
+    tokens = lambda: contents(tab, '.scores li')
     assert tokens() == ['[CLS] +0.3', 'un −1.5', '##like +0.5', 'it 0.0', '[SEP] +0.1']
-    said = tab.locator('.meant').inner_text()
+    said = tab.inner_text('.meant')
     assert 'each token counts for the prediction “<b>yes</b> (0.93)”, by DecompX (' in said
     assert '(follows each token through the layers). Plus' in ' '.join(said.split())
-    assert 'Plus speaks for it' in said and not tab.locator('.sentence').is_visible()
+    assert 'Plus speaks for it' in said and not tab.is_visible('.sentence')
     rgb = (
         'each => each.map(li => getComputedStyle(li).backgroundColor.match(/[\\d.]+/g).map(Number))'
     )
-    (_, against, support, none, _) = tab.locator('.scores li').evaluate_all(rgb)
+    (_, against, support, none, _) = tab.eval_on_selector_all('.scores li', rgb)
     assert against[0] > against[2] and support[2] > support[0] and min(none[:3]) > 230
     choice = tab.get_by_role('combobox', name='Scores of tokens')
     choice.select_option('ALTI')
     assert tokens() == ['[CLS] 0.10', 'un 0.20', '##like 0.30', 'it 0.40', '[SEP] 0.00']
-    assert 'Plus speaks' not in tab.locator('.meant').inner_text()
-    light = np.sum(tab.locator('.scores li').evaluate_all(rgb), axis=-1)
+    assert 'Plus speaks' not in tab.inner_text('.meant')
+    light = np.sum(tab.eval_on_selector_all('.scores li', rgb), axis=-1)
     assert np.argsort(light).tolist() == [3, 2, 1, 0, 4]
     tab.get_by_label('whole words').check()
     assert tokens() == ['[CLS] 0.10', 'Unlike 0.50', 'it 0.40', '[SEP] 0.00']
     choice.select_option('none')
-    assert not tab.locator('.scores').is_visible() and tab.locator('.sentence').is_visible()
+    assert not tab.is_visible('.scores') and tab.is_visible('.sentence')
 
 
 def test_scores_are_those_of_the_model_that_has_them(visit):
@@ -416,7 +416,7 @@ def test_everything_is_done_by_keyboard(visit, pair):
     press('Tab')
     assert focused() == 'Sentence'
     press('Tab', 'ArrowRight', 'ArrowRight')
-    assert 'tuned less as it is' in tab.locator('.what').inner_text()
+    assert 'tuned less as it is' in tab.inner_text('.what')
     press('Tab', 'Tab', 'Space')
     assert tab.get_by_role('checkbox').is_checked()
     press('Tab')
@@ -429,16 +429,16 @@ def test_everything_is_done_by_keyboard(visit, pair):
     press('Home')
     assert focused() == 'L2-H1'
     press('End', 'ArrowUp', 'ArrowLeft', 'Enter')
-    assert tab.locator('h3').inner_text() == 'L1-H2'
+    assert tab.inner_text('h3') == 'L1-H2'
     assert focused().startswith('L1-H2: arrow keys')
     press('ArrowDown', 'ArrowDown', 'ArrowRight', 'ArrowUp', 'ArrowLeft', 'ArrowLeft')
-    line = tab.locator('output').inner_text()
+    line = tab.inner_text('output')
     assert line.startswith('the (2) → [CLS] (1): ')
     tab.get_by_label('next layer').press('Enter')
-    assert tab.locator('h3').inner_text() == 'L2-H2'
+    assert tab.inner_text('h3') == 'L2-H2'
     assert tab.get_by_label('next layer').is_disabled()
     press('Escape')
-    assert tab.locator('.grid').is_visible()
+    assert tab.is_visible('.grid')
     assert focused() == 'L2-H2'
 
 
@@ -475,19 +475,19 @@ def test_any_text_is_shown_as_it_is(visit):
     maps, model = random_maps(tokens, layers=1, heads=1), 'gpj.\u202eexe</script>'
     explorer = Explorer({model: maps}, {'<b>\x00': np.array([['&amp;\udc80']])})
     tab = visit(page(explorer), viewport={'width': 800, 'height': 600})
-    assert visible(model) in tab.locator('.what').inner_text()
-    tab.get_by_role('button', name='L1-H1').click()
-    labels = tab.locator('svg .from').all_text_contents()
+    assert visible(model) in tab.inner_text('.what')
+    tab.click('button[aria-label="L1-H1"]')
+    labels = contents(tab, 'svg .from')
     whole = [visible(token) for token in tokens]
     assert [label.removesuffix('…') for label in labels] == [
         each if len(each) <= 14 else each[:13] for each in whole
     ]
-    assert tab.locator('dt').all_text_contents() == ['<b>⟨U+0000⟩']
-    assert tab.locator('dd').all_text_contents() == ['&amp;⟨U+DC80⟩']
-    words = tab.locator('.sentence').text_content()
+    assert contents(tab, 'dt') == ['<b>⟨U+0000⟩']
+    assert contents(tab, 'dd') == ['&amp;⟨U+DC80⟩']
+    words = tab.text_content('.sentence')
     assert [each for each in whole[:-1] if each not in words] == [] and 'xx…' in words
     assert tab.evaluate('document.documentElement.scrollWidth') <= 800
-    assert tab.locator('script').count() == 2 and tab.locator('b').count() == 0
+    assert count(tab, 'script') == 2 and count(tab, 'b') == 0
 
 
 def test_a_text_from_the_right_turns_nothing_beside_it(visit):
@@ -511,11 +511,11 @@ def test_a_text_from_the_right_turns_nothing_beside_it(visit):
         np.diff(tab.locator(where).evaluate(places, list(words))) > 0
     ).all()
     assert in_order('.sentence', '[CLS]', 'אחד', 'שתיים', 'مرحبا', '[SEP]')
-    tab.get_by_role('button', name='L1-H1').click()
+    tab.click('button[aria-label="L1-H1"]')
     for _ in range(2):
         tab.keyboard.press('ArrowDown')
     tab.keyboard.press('ArrowRight')
-    line = tab.locator('output').inner_text()
+    line = tab.inner_text('output')
     assert re.sub('[\u2066\u2069]', '', line).startswith('##שתיים (3) → אחד (2): מודל 0.')
     assert in_order(
         'output', '##', 'שתיים', '(3)', '→', 'אחד', '(2)', 'מודל', 'tuned', 'difference'
@@ -524,7 +524,7 @@ def test_a_text_from_the_right_turns_nothing_beside_it(visit):
 
 def test_a_wide_label_has_room(visit):
     tab = visit(page(Explorer({'a': random_maps(['中' * 14, 'W' * 14, '👩' * 14], heads=1)})))
-    tab.get_by_role('button', name='L1-H1').click()
+    tab.click('button[aria-label="L1-H1"]')
     edge = tab.locator('svg').bounding_box()['x']
     for label in tab.locator('svg .from').all():
         assert label.bounding_box()['x'] >= edge - 1
@@ -547,7 +547,7 @@ def test_a_notebook_may_run_its_cell_twice(visit, pair):
             }""",
             [cell, pair._repr_html_()],
         )
-    assert tab.locator('.bs-explorer').count() == 2 and tab.locator('.head').count() == 12
+    assert count(tab, '.bs-explorer') == 2 and count(tab, '.head') == 12
     first, second = tab.locator('#cell1'), tab.locator('#cell2')
     second.get_by_role('button', name='L2-H1').click()
     assert second.locator('svg').count() == 3 and first.locator('.grid').is_visible()
@@ -564,7 +564,7 @@ def test_one_head_and_a_long_sentence(visit):
     words = [f'word{index}' for index in range(128)]
     tab = visit(page(Explorer({'small': random_maps(words, layers=1, heads=1)})))
     assert tab.locator('.head').bounding_box()['width'] < 150
-    tab.get_by_role('button', name='L1-H1').click()
+    tab.click('button[aria-label="L1-H1"]')
     for button in tab.locator('.bar button').all()[1:]:
         assert button.is_disabled()
     box = tab.locator('svg').bounding_box()
@@ -573,7 +573,7 @@ def test_one_head_and_a_long_sentence(visit):
 
 def test_paper_is_light_and_without_controls(visit, pair):
     tab = visit(page(pair), color_scheme='dark')
-    tab.get_by_role('button', name='L1-H1').click()
+    tab.click('button[aria-label="L1-H1"]')
     # Dark is much on a dark screen, too.
     drawn = 'document.querySelector("svg image").getAttribute("href")'
     on_screen = tab.evaluate(drawn)
@@ -581,14 +581,14 @@ def test_paper_is_light_and_without_controls(visit, pair):
     paper = "getComputedStyle(document.querySelector('.bs-explorer')).backgroundColor"
     wait_until(tab, f'{paper} === "rgb(255, 255, 255)"')
     assert tab.evaluate(drawn) == on_screen
-    assert tab.locator('svg').first.is_visible() and tab.locator('h3').is_visible()
-    assert tab.locator('select:visible').count() == 0
-    assert not tab.locator('.bar button').first.is_visible()
+    assert tab.is_visible('svg') and tab.is_visible('h3')
+    assert count(tab, 'select:visible') == 0
+    assert not tab.is_visible('.bar button')
 
 
 def test_without_scripts_it_says_so(visit, pair):
     tab = visit(page(pair), javascript=False)
-    assert 'drawn by a script' in tab.locator('.bs-explorer').inner_text()
+    assert 'drawn by a script' in tab.inner_text('.bs-explorer')
 
 
 def test_heads_have_addresses(pair, browser, tmp_path):
@@ -602,7 +602,7 @@ def test_heads_have_addresses(pair, browser, tmp_path):
         '.map(each => each.hidden ? "" : each.querySelector("h3").textContent)'
     )
     tab.goto(address)
-    tab.locator('.bs-explorer button.head').first.click()
+    tab.click('.bs-explorer button.head')
     assert opened() == ['L1-H1', ''] and tab.url == f'{address}#L1-H1'
     # Back leads to where the reader was.
     tab.go_back()
@@ -618,8 +618,8 @@ def test_heads_have_addresses(pair, browser, tmp_path):
     tab.goto(f'{address}#L9-H1')
     tab.reload()
     assert opened() == ['', '']
-    tab.locator('.bs-explorer button.head').first.click()
-    tab.locator('button[aria-label="next head"]').first.click()
+    tab.click('.bs-explorer button.head')
+    tab.click('button[aria-label="next head"]')
     assert tab.url.endswith('#L1-H2')
     tab.keyboard.press('Escape')
     assert opened() == ['', ''] and tab.url.endswith('#heads')

@@ -32,7 +32,7 @@ class Page(html.parser.HTMLParser):
     def handle_starttag(self, tag, attributes):
         self.tags.append(tag)
         self.attributes += attributes
-        if tag not in ('meta', 'img'):
+        if tag not in ('meta', 'img', 'link', 'input', 'br'):
             self._open.append(tag)
 
     def handle_endtag(self, tag):
@@ -246,10 +246,10 @@ def test_any_text_leaves_the_page_in_order(visit, nasty):
     tab = visit(nasty, viewport={'width': 900, 'height': 800})
     assert tab.evaluate('document.documentElement.scrollWidth') <= 900
     assert tab.title() == '</title>⟨U+D800⟩'
-    warning = tab.locator('.warning').first.inner_text()
+    warning = tab.inner_text('.warning')
     assert warning.startswith('gpj.⟨U+202E⟩exe: $')
-    assert tab.locator('.bs-explorer .head').count() == 2
-    heads = tab.locator('.part h3').all_text_contents()
+    assert count(tab, '.bs-explorer .head') == 2
+    heads = contents(tab, '.part h3')
     assert heads[-len(NASTY) :] == [
         f'{visible(each, keep=chr(9))}: {visible(each, keep=chr(9))} (failed)' for each in NASTY
     ]
@@ -291,8 +291,8 @@ def test_the_page_is_whole_without_scripts(visit, report):
     tab = visit(report, javascript=False)
     table = tab.locator('.table', has_text=ROWS[0][2])
     assert table.locator('td').count() == len(ROWS) * len(COLUMNS)
-    assert tab.locator('th button').count() == 0
-    assert tab.locator('nav a').all_inner_texts() == [
+    assert count(tab, 'th button') == 0
+    assert texts(tab, 'nav a') == [
         'Shown <here>', 'third (failed)', 'How this page was made',
     ]  # fmt: skip
 
@@ -339,7 +339,7 @@ def test_sections_stand_in_chapters_under_what_they_found(visit, tmp_path):
     text = written(tmp_path, parts, told={'': ['No head matters.']})
     assert text.index('No head matters.') < text.index('bs-explorer') < text.index('<nav')
     tab = visit(text)
-    assert tab.locator('h2').all_inner_texts()[:2] == ['What changed', 'What matters']
+    assert texts(tab, 'h2')[:2] == ['What changed', 'What matters']
     first = tab.locator('#part1')
     assert first.inner_text().split('\n')[0].startswith('Layer 6 changes most (0.56 of 1), then 5')
     assert first.locator('summary .tag').inner_text() == 'example treebank'
@@ -347,11 +347,11 @@ def test_sections_stand_in_chapters_under_what_they_found(visit, tmp_path):
     first.locator('summary h3').click()
     assert first.locator('.answer').inner_text().strip() == 'As in the paper.'
     assert first.locator('.sure').get_attribute('data-said') == 'p = 0.01. 9 examples. here'
-    tab.locator('#part2 summary h3').click()
-    assert tab.locator('#part2 .claim summary').inner_text() == 'holds: A <claim>.'
+    tab.click('#part2 summary h3')
+    assert tab.inner_text('#part2 .claim summary') == 'holds: A <claim>.'
     # Texts that the page names first are only said at the end of a section.
-    assert tab.locator('#part2 .tag').all_text_contents() == ['your texts: a.csv']
-    assert tab.locator('#part2 .more .tag').count() == 1
+    assert contents(tab, '#part2 .tag') == ['your texts: a.csv']
+    assert count(tab, '#part2 .more .tag') == 1
     assert not tab.get_by_text('A whole claim.').is_visible()
     tab.get_by_text('A <claim>.').click()
     assert tab.get_by_text('A whole claim.').is_visible()
