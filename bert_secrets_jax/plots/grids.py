@@ -143,7 +143,7 @@ def interaction_matrix(
       red: The effect that is fully red, as in `effect_grid`, by title.
     """
     side = min(max(0.16 * len(names), 2.2), 6)
-    figure, axes = figure_of(side + 0.7, side + 0.6, matrices, beside=1, grid=None)
+    figure, axes = figure_of(side + 0.7, side + 0.6, matrices, beside=1.0, grid=None)
     for axis, (title, matrix) in zip(axes, matrices.items(), strict=True):
         image, _ = _effects(axis, matrix, red.get(title))
         axis.set_xticks(*_ticks(names if columns is None else columns), rotation=90, fontsize=5)
