@@ -17,13 +17,13 @@ from bert_secrets_jax.plots.figure import (
     styled,
 )
 from bert_secrets_jax.plots.kinds import look
-from bert_secrets_jax.plots.numbers import Numbers, Panel
+from bert_secrets_jax.plots.numbers import Arrays, Numbers, Panel
 
 _NARROW = {'fontsize': 8, 'columnspacing': 1, 'handlelength': 1}
 
 
 @styled
-def share_bars(shares: Mapping[str, np.ndarray], fills: Mapping[str, str], *, label: str) -> Figure:
+def share_bars(shares: Arrays, fills: Mapping[str, str], *, label: str) -> Figure:
     """Draw shares [C], which sum to 1, as stacked bars by title, in percent.
 
     Args:
@@ -50,14 +50,14 @@ def share_bars(shares: Mapping[str, np.ndarray], fills: Mapping[str, str], *, la
     return figure
 
 
-def class_shares(shares: Mapping[str, np.ndarray], classes: Sequence[str]) -> Figure:
+def class_shares(shares: Arrays, classes: Sequence[str]) -> Figure:
     """Draw shares of classes [C], which sum to 1, as stacked bars by title (Figure 2)."""
     fills = {name: look(name).fill for name in classes}
     return share_bars(shares, fills, label='percent of all maps')
 
 
 @styled
-def class_grids(shares: Mapping[str, np.ndarray], classes: Sequence[str]) -> Figure:
+def class_grids(shares: Arrays, classes: Sequence[str]) -> Figure:
     """Draw the most frequent class of every head; paler means less frequent.
 
     Args:

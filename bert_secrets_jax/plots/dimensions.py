@@ -5,11 +5,12 @@ from collections.abc import Mapping
 import numpy as np
 
 from bert_secrets_jax.plots.figure import COLOURS, Figure, dashed, figure_of, style_of, styled
+from bert_secrets_jax.plots.numbers import Arrays
 
 
 @styled
 def dimensions_by_layer(
-    panels: Mapping[str, np.ndarray],
+    panels: Arrays,
     marked: Mapping[str, int],
     *,
     label: str,

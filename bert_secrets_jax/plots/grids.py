@@ -19,17 +19,17 @@ from bert_secrets_jax.plots.figure import (
     styled,
     without_lines,
 )
-from bert_secrets_jax.plots.numbers import Numbers, Panel
+from bert_secrets_jax.plots.numbers import Arrays, Numbers, Panel
 
 
 @styled
 def head_grids(
-    grids: Mapping[str, np.ndarray],
+    grids: Arrays,
     *,
     label: str,
     limits: tuple[float, float] | None = None,
     differences: bool = False,
-    marked: Mapping[str, np.ndarray] | None = None,
+    marked: Arrays | None = None,
 ) -> Figure:
     """Draw heat maps [L, N] side by side on one colour scale (Figures 3, 5, 6 and 8).
 
@@ -126,7 +126,7 @@ def effect_grid(
 
 @styled
 def interaction_matrix(
-    matrices: Mapping[str, np.ndarray],
+    matrices: Arrays,
     names: Sequence[str],
     *,
     columns: Sequence[str] | None = None,
@@ -154,7 +154,7 @@ def interaction_matrix(
 
 @styled
 def feature_matrices(
-    matrices: Mapping[str, np.ndarray],
+    matrices: Arrays,
     columns: Sequence[str],
     *,
     label: str,

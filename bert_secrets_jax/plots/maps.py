@@ -1,11 +1,12 @@
 """Attention maps of one text."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 
 import matplotlib
 import numpy as np
 
 from bert_secrets_jax.plots.figure import COLOURS, MAPS, Figure, figure_of, framed, styled
+from bert_secrets_jax.plots.numbers import Arrays
 
 
 @styled
@@ -32,7 +33,7 @@ def map_grid(attentions: np.ndarray) -> Figure:
 
 @styled
 def head_maps(
-    maps: Mapping[str, np.ndarray],
+    maps: Arrays,
     tokens: Sequence[str],
     *,
     sources: Collection[int] = (),

@@ -5,15 +5,12 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from bert_secrets_jax.plots.figure import COLOURS, Figure, colour_of, figure_of, style_of, styled
+from bert_secrets_jax.plots.numbers import Arrays, Ends
 
 
 @styled
 def share_curves(
-    panels: Mapping[str, Mapping[str, np.ndarray]],
-    shares: np.ndarray,
-    *,
-    label: str,
-    grey: str | None = None,
+    panels: Mapping[str, Arrays], shares: np.ndarray, *, label: str, grey: str | None = None
 ) -> Figure:
     """Draw values by the share of tokens, a line for each method, one panel per title.
 
@@ -39,11 +36,7 @@ def share_curves(
 
 @styled
 def interval_panels(
-    rows: Sequence[str],
-    panels: Mapping[str, tuple[np.ndarray, np.ndarray, np.ndarray]],
-    *,
-    filled: Mapping[str, np.ndarray],
-    columns: int | None = None,
+    rows: Sequence[str], panels: Mapping[str, Ends], *, filled: Arrays, columns: int | None = None
 ) -> Figure:
     """Draw values with intervals in rows that several panels share.
 

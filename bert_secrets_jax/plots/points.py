@@ -18,7 +18,7 @@ from bert_secrets_jax.plots.figure import (
     styled,
 )
 from bert_secrets_jax.plots.kinds import look
-from bert_secrets_jax.plots.numbers import Numbers, Panel
+from bert_secrets_jax.plots.numbers import Arrays, Numbers, Panel
 
 
 @styled
@@ -124,9 +124,7 @@ def scores_by_heads(
 
 
 @styled
-def head_scatter(
-    panels: Mapping[str, np.ndarray], values: np.ndarray, *, label: str, across_label: str
-) -> Figure:
+def head_scatter(panels: Arrays, values: np.ndarray, *, label: str, across_label: str) -> Figure:
     """Draw each head as a point, one panel per title, coloured by layer.
 
     Args:

@@ -17,16 +17,12 @@ from bert_secrets_jax.plots.figure import (
     style_of,
     styled,
 )
-from bert_secrets_jax.plots.numbers import Numbers, Panel
+from bert_secrets_jax.plots.numbers import Arrays, Ends, Numbers, Panel
 
 
 @styled
 def layer_profiles(
-    profiles: Mapping[str, np.ndarray],
-    *,
-    label: str,
-    published: Mapping[str, np.ndarray] | None = None,
-    published_name: str = '',
+    profiles: Arrays, *, label: str, published: Arrays | None = None, published_name: str = ''
 ) -> Figure:
     """Draw the mean over the heads of each layer, and their range, one panel per title.
 
@@ -71,11 +67,11 @@ def _draw_published(axis: Axes, values: np.ndarray, layers: int) -> Line2D:
 
 @styled
 def head_points(
-    panels: Mapping[str, Mapping[str, np.ndarray]],
+    panels: Mapping[str, Arrays],
     *,
     label: str,
     levels: Mapping[str, float] | None = None,
-    published: Mapping[str, np.ndarray] | None = None,
+    published: Arrays | None = None,
     published_name: str = '',
 ) -> Figure:
     """Draw each head as a point above its layer, and the mean of each layer as a line.
@@ -129,7 +125,7 @@ def _line_of(axis: Axes, across: np.ndarray, values: np.ndarray, colour: str) ->
 
 @styled
 def layer_curves(
-    curves: Mapping[str, tuple[np.ndarray, np.ndarray, np.ndarray]],
+    curves: Mapping[str, Ends],
     *,
     label: str,
     limits: tuple[float, float],
@@ -224,9 +220,7 @@ def learning_curves(curves: Mapping[str, Sequence[Mapping]], *, label: str) -> F
 
 
 @styled
-def training_curves(
-    curves: Mapping[str, np.ndarray], seen: np.ndarray, *, xlabel: str, label: str
-) -> Figure:
+def training_curves(curves: Arrays, seen: np.ndarray, *, xlabel: str, label: str) -> Figure:
     """Draw losses in the course of training: one colour per name and one line per seed.
 
     Args:
@@ -244,7 +238,7 @@ def training_curves(
 
 @styled
 def pruning_curves(
-    curves: Mapping[str, tuple[np.ndarray, np.ndarray, np.ndarray]],
+    curves: Mapping[str, Ends],
     kept: np.ndarray,
     *,
     full: float,
@@ -331,7 +325,7 @@ def distance_preferences(scores: np.ndarray) -> Figure:
 
 
 @styled
-def depth_profiles(panels: Mapping[str, Mapping[str, np.ndarray]]) -> Figure:
+def depth_profiles(panels: Mapping[str, Arrays]) -> Figure:
     """Draw means of layers by relative depth, one panel per title and one line per name.
 
     Args:

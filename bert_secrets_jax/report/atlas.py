@@ -9,13 +9,12 @@ import itertools
 import operator
 from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any
 
 import numpy as np
 
 from bert_secrets_jax.names import head_name, visible
 from bert_secrets_jax.plots.kinds import TABLE, Look, looks
-from bert_secrets_jax.report.templates import render
+from bert_secrets_jax.report.templates import Fields, render
 from bert_secrets_jax.runs.result import HeadMarks, Result
 
 ALL = 'what it mostly does'
@@ -160,7 +159,7 @@ def _grey(title: str, view: np.ndarray, marks: Sequence[HeadMarks]) -> str:
     return f'Grey heads: none of these; {are} {" and ".join(bounds)}.'
 
 
-def _pairs(marks: Sequence[HeadMarks], drawn: Drawn) -> list[dict[str, Any]]:
+def _pairs(marks: Sequence[HeadMarks], drawn: Drawn) -> list[Fields]:
     """Return what the page shows of marks that several models have: grids with one legend."""
     shown = []
     for title in dict.fromkeys(each.title for each in _colours(marks)):
