@@ -3,6 +3,7 @@
 import dataclasses
 import pathlib
 import re
+from functools import partial
 
 import numpy as np
 import pandas
@@ -308,43 +309,50 @@ def others():
 
     Points stand above their layers, beside scores, and on a plane.
     """
-    one = SHARES.reshape(2, 3)
-    shares = np.stack([one, 1 - one], axis=-1)
-    change = layered()['difference'].to_numpy()[:2]
+    one, change = SHARES.reshape(2, 3), 100 * layered()['difference'].to_numpy()[:2]
+    shares, of = np.stack([one, 1 - one], axis=-1), partial(plots.Source, 'shares', 'mean')
+    book = {'label': 'share', 'published_name': 'book'}
     figures = {
-        'x_classes': plots.class_grids({'before': shares, 'after': shares}, ['vertical', 'block']),
-        'x_features': plots.feature_matrices({'now': shares[1]}, ['a', 'b'], label='x', layer=1),
-        'x_layers': plots.layer_effects(
-            100 * change, 100 * change - 10, 100 * change + 10, label='change (points)',
-            published=np.array([-1.5, 0.5]), published_name='paper',
+        'classes': (
+            plots.class_grids({'before': shares, 'after': shares}, ['vertical', 'block']),
+            of('pattern: {}'),
         ),
-        'x_above': plots.head_points(
-            {'one': {'pattern: vertical': one, 'pattern: block': 1 - one}}, label='share',
-            levels={'even': 0.25}, published={'pattern: block': np.array([0.5, np.nan])},
-            published_name='paper',
+        'features': (
+            plots.feature_matrices({'now': shares[1]}, ['a', 'b'], label='x', layer=1),
+            {('now', 'a'): of('pattern: vertical'),
+             ('now', 'b'): of('pattern: block')},
         ),
-        'x_beside': plots.head_scatter(
-            {'first': SCORES, 'second': -SCORES}, one, label='loss (nats)', across_label='score'
+        'layers': (
+            plots.layer_effects(
+                change, change - 10, change + 10, label='change (points)',
+                published=np.array([-1.5, 0.5]), published_name='paper',
+            ),
+            plots.Source('layers', 'difference', 'f1', times=100),
         ),
-        'x_alone': plots.head_points(
-            {'one': {'a': one}}, label='share', published={'b': np.ones(2)}, published_name='book'
+        'above': (
+            plots.head_points(
+                {'one': {'pattern: vertical': one, 'pattern: block': 1 - one}}, label='share',
+                levels={'even': 0.25}, published={'pattern: block': np.array([0.5, np.nan])},
+                published_name='paper',
+            ),
+            of(),
         ),
-        'x_plane': plots.planes(
-            np.stack([SCORES, 2 * SCORES], axis=-1), kinds=KINDS, order=['column', 'block', 'none']
+        'beside': (
+            plots.head_scatter(
+                {'first': SCORES, 'second': -SCORES}, one, label='loss (nats)', across_label='score'
+            ),
+            of('pattern: vertical'),
+        ),
+        'alone': (plots.head_points({'one': {'a': one}}, published={'b': np.ones(2)}, **book),),
+        'plane': (
+            plots.planes(
+                np.stack([SCORES, 2 * SCORES], axis=-1), kinds=KINDS,
+                order=['column', 'block', 'none'],
+            ),
         ),
     }  # fmt: skip
-    sources = {
-        'x_classes': plots.Source('shares', 'mean', 'pattern: {}'),
-        'x_features': {
-            ('now', name): plots.Source('shares', 'mean', f'pattern: {title}')
-            for name, title in (('a', 'vertical'), ('b', 'block'))
-        },
-        'x_layers': plots.Source('layers', 'difference', 'f1', times=100),
-        'x_above': plots.Source('shares', 'mean'),
-        'x_beside': plots.Source('shares', 'mean', 'pattern: vertical'),
-    }
     result = Shown({'layers': layered(), **classed()}, (finding('It is L2-H3.'),))
-    pictures = [picture(name, figure, sources.get(name)) for name, figure in figures.items()]
+    pictures = [picture(f'x_{name}', *each) for name, each in figures.items()]
     return [MARKS, Part('x', result).with_pictures(pictures)]
 
 
