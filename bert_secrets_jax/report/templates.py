@@ -11,7 +11,7 @@ from markupsafe import Markup, escape
 
 from bert_secrets_jax.names import visible
 
-# What a template or a script shows, by the names that it has there.
+# The values that a template or a script shows, by the names that it has there.
 Fields = dict[str, Any]
 # Where heads of a model lead to: the text before their names in addresses, and the numbers of
 # layers and of heads in each. None for no model.
