@@ -24,8 +24,7 @@ def dimensions_by_layer(
       marked: The dimensions that are lines, by their names in the legend.
       bound: Where dashed lines are drawn, above 0 and below; None draws none.
     """
-    labels = {'xlabel': xlabel, 'ylabel': label}
-    figure, axes = figure_of(3.7, 3.4, panels, beside=0.4, sharey=True, **labels)
+    figure, axes = figure_of(3.7, 3.4, panels, beside=0.4, sharey=True, xlabel=xlabel, ylabel=label)
     entries = {}
     for axis, values in zip(axes, panels.values(), strict=True):
         layers = np.arange(1, len(values) + 1)
@@ -33,8 +32,9 @@ def dimensions_by_layer(
         for level in () if bound is None else (-bound, bound):
             dashed(axis, level)
         for index, (name, dimension) in enumerate(marked.items()):
-            style = {'markersize': 4, 'linewidth': 1.2} | style_of(index)
-            (entries[name],) = axis.plot(layers, values[:, dimension], '-', **style)
+            (entries[name],) = axis.plot(
+                layers, values[:, dimension], '-', markersize=4, linewidth=1.2, **style_of(index)
+            )
         axis.set_xticks(layers)
     if entries:
         figure.named(entries, 'lower center', ncols=4)

@@ -49,8 +49,8 @@ def head_grids(
         lowest = -highest
     # As wide as the heads, and as the titles, which have a dozen letters to the inch.
     width = max(0.24 * heads + 0.7, max(map(len, grids)) / 12)
-    room = {'across': 4 if len(grids) in (4, 7, 8) else 3, 'beside': 0.9}
-    figure, axes = figure_of(width, 0.24 * layers + 0.9, grids, **room, grid=None)
+    across, height = 4 if len(grids) in (4, 7, 8) else 3, 0.24 * layers + 0.9
+    figure, axes = figure_of(width, height, grids, across=across, beside=0.9, grid=None)
     for axis, (title, grid) in zip(axes, grids.items(), strict=True):
         if differences:
             image, _ = _effects(axis, grid, lowest)

@@ -54,8 +54,9 @@ def head_maps(
             )
     columns = min(len(maps), 3)
     side = min(max(0.11 * len(tokens), 1.2), 7) + 0.7
-    room = {'across': columns, 'beside': 0.9, 'title_size': 7}
-    figure, axes = figure_of(side, side + 0.1, maps, **room, grid=None)
+    figure, axes = figure_of(
+        side, side + 0.1, maps, across=columns, beside=0.9, title_size=7, grid=None
+    )
     for axis, values in zip(axes, maps.values(), strict=True):
         image = axis.imshow(values, cmap=MAPS, vmin=0, vmax=1)
         framed(axis)

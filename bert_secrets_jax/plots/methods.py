@@ -19,16 +19,15 @@ def share_curves(
       shares: The shares of tokens [P].
       grey: The method that is drawn grey and dashed; None draws all in colours.
     """
-    labels = {'xlabel': 'share of tokens (%)', 'ylabel': label}
-    figure, axes = figure_of(3.1, 3.0, panels, beside=1.6, sharey=True, **labels)
+    figure, axes = figure_of(
+        3.1, 3.0, panels, beside=1.6, sharey=True, xlabel='share of tokens (%)', ylabel=label
+    )
     drawn = {}
     for axis, curves in zip(axes, panels.values(), strict=True):
         for index, (name, values) in enumerate(curves.items()):
-            style = {'markersize': 4, 'linewidth': 1.1} | style_of(index)
-            if name == grey:
-                style['color'] = '0.55'
+            style = style_of(index) | ({'color': '0.55'} if name == grey else {})
             style['linestyle'] = '--' if name == grey or index >= len(COLOURS) else '-'
-            (drawn[name],) = axis.plot(100 * shares, values, **style)
+            (drawn[name],) = axis.plot(100 * shares, values, markersize=4, linewidth=1.1, **style)
         axis.set_xticks(100 * shares)
     figure.named(drawn, 'right upper')
     return figure
@@ -47,8 +46,10 @@ def interval_panels(
       columns: The number of panels side by side; None is all of them.
     """
     columns = columns or len(panels)
-    room = {'across': columns, 'beside': 1.2, 'title_size': 9}
-    figure, axes = figure_of(2.4, 0.26 * len(rows) + 0.9, panels, **room, sharey=True, grid='x')
+    height = 0.26 * len(rows) + 0.9
+    figure, axes = figure_of(
+        2.4, height, panels, across=columns, beside=1.2, title_size=9, sharey=True, grid='x'
+    )
     heights = np.arange(len(rows))
     for index, (axis, title) in enumerate(zip(axes, panels, strict=True)):
         (values, low, high), colour = panels[title], colour_of(index)

@@ -132,8 +132,9 @@ def head_scatter(panels: Arrays, values: np.ndarray, *, label: str, across_label
       values: The values on the vertical axis of all panels [L, N].
       across_label: The name of the horizontal axes, also where a page tells numbers of a head.
     """
-    room = {'beside': 0.9, 'title_size': 8}
-    figure, axes = figure_of(2.3, 2.7, panels, **room, sharey=True, grid='both', ylabel=label)
+    figure, axes = figure_of(
+        2.3, 2.7, panels, beside=0.9, title_size=8, sharey=True, grid='both', ylabel=label
+    )
     layers = np.repeat(np.arange(1, len(values) + 1), values.shape[1])
     for axis, each in zip(axes, panels.values(), strict=True):
         points = axis.scatter(each.ravel(), values.ravel(), c=layers, cmap=MAPS, s=12)

@@ -32,8 +32,9 @@ def layer_profiles(
         same depth.
     """
     published = {title: grid.mean(axis=1) for title, grid in (published or {}).items()}
-    labels = {'xlabel': 'layer', 'ylabel': label}
-    figure, axes = figure_of(3.2, 2.7, profiles, beside=0.4, sharey=True, **labels)
+    figure, axes = figure_of(
+        3.2, 2.7, profiles, beside=0.4, sharey=True, xlabel='layer', ylabel=label
+    )
     panels = []
     for axis, (title, values), colour in zip(axes, profiles.items(), COLOURS, strict=False):
         layers, means = _counted(values), values.mean(axis=1)
@@ -85,8 +86,9 @@ def head_points(
     """
     published, levels = published or {}, levels or {}
     names = list(dict.fromkeys(name for panel in panels.values() for name in panel))
-    labels = {'xlabel': 'layer', 'ylabel': label}
-    figure, axes = figure_of(3.7, 3.2, panels, beside=0.4, sharey=True, **labels)
+    figure, axes = figure_of(
+        3.7, 3.2, panels, beside=0.4, sharey=True, xlabel='layer', ylabel=label
+    )
     entries, drawn = {}, []
     for axis, (title, panel) in zip(axes, panels.items(), strict=True):
         # Side by side, so that the points of one do not hide those of another.
@@ -289,8 +291,10 @@ def distance_histograms(counts: Mapping[str, tuple[np.ndarray, np.ndarray]]) -> 
         at each, by title.
     """
     edge = 12
-    labels = {'xlabel': f'offset (at ±{edge}: or farther)', 'ylabel': 'share of links'}
-    figure, axes = figure_of(2.8, 2.2, counts, beside=0.4, sharey=True, **labels)
+    across = f'offset (at ±{edge}: or farther)'
+    figure, axes = figure_of(
+        2.8, 2.2, counts, beside=0.4, sharey=True, xlabel=across, ylabel='share of links'
+    )
     for axis, (offsets, links), colour in zip(axes, counts.values(), COLOURS, strict=False):
         # Links with greater offsets are counted at the edge.
         share = np.zeros(2 * edge + 1)
@@ -308,14 +312,16 @@ def distance_preferences(scores: np.ndarray) -> Figure:
         `bs.distance_preferences`. The mean of each head is subtracted: softmax ignores it.
     """
     titles, count = [f'layer {layer}' for layer in _counted(scores)], scores.shape[-1]
-    room = {'across': 4, 'beside': 0.4, 'below': 0.6}
-    shared = {'sharex': True, 'sharey': True}
-    figure, axes = figure_of(2.4, 2.0, titles, **room, title_size=8, **shared)
+    figure, axes = figure_of(
+        2.4, 2.0, titles, across=4, beside=0.4, below=0.6, title_size=8, sharex=True, sharey=True
+    )
     offsets, entries = np.arange(count) - count // 2, {}
     for axis, values in zip(axes, scores, strict=True):
         for head, line in enumerate(values - values.mean(axis=1, keepdims=True)):
-            style = {'markersize': 3, 'markevery': max(count // 8, 1), 'linewidth': 1}
-            (entries[f'H{head + 1}'],) = axis.plot(offsets, line, **style, **style_of(head))
+            every, style = max(count // 8, 1), style_of(head)
+            (entries[f'H{head + 1}'],) = axis.plot(
+                offsets, line, markersize=3, markevery=every, linewidth=1, **style
+            )
         axis.set_xlabel('key minus query (tokens)', fontsize=7)
         axis.axvline(0, color='0.7', linewidth=0.6)
         axis.tick_params(labelsize=7)
@@ -333,13 +339,14 @@ def depth_profiles(panels: Mapping[str, Arrays]) -> Figure:
         one colour in all panels.
     """
     names = list(dict.fromkeys(name for panel in panels.values() for name in panel))
-    room = {'across': 3, 'beside': 0.4, 'below': 0.5}
-    figure, axes = figure_of(3.1, 2.4, panels, **room, title_size=8, xlabel='relative depth')
+    figure, axes = figure_of(
+        3.1, 2.4, panels, across=3, beside=0.4, below=0.5, title_size=8, xlabel='relative depth'
+    )
     entries = {}
     for axis, panel in zip(axes, panels.values(), strict=True):
         for name, means in panel.items():
-            style = {'markersize': 4, 'linewidth': 1.2} | style_of(names.index(name))
-            (entries[name],) = axis.plot(np.linspace(0, 1, len(means)), means, **style)
+            depth, style = np.linspace(0, 1, len(means)), style_of(names.index(name))
+            (entries[name],) = axis.plot(depth, means, markersize=4, linewidth=1.2, **style)
         axis.set_xlim(-0.03, 1.03)
         axis.tick_params(labelsize=7)
     figure.named(entries, 'lower center', ncols=2)

@@ -38,7 +38,8 @@ def _environment() -> jinja2.Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {each.__name__: each for each in (linked, links, data, one_way, file)}
+    filters = {'linked': linked, 'links': links, 'data': data, 'one_way': one_way, 'file': file}
+    environment.filters |= filters
     return environment
 
 

@@ -209,7 +209,7 @@ def _words(text: str) -> int:
     return len(re.findall(r'\S*[^\W\d_]\S*', text))
 
 
-class Figures(collections.UserDict):
+class Figures(collections.UserDict[str, Any]):
     """A mapping from names to figures, each drawn when it is asked for; some are only for files."""
 
     def __init__(
@@ -218,12 +218,12 @@ class Figures(collections.UserDict):
         super().__init__(drawings)
         self.only_files = frozenset(only_files)
 
-    def __getitem__(self, name: str) -> 'Figure':
-        if name not in self.data:
+    def __getitem__(self, key: str) -> 'Figure':
+        if key not in self.data:
             known = ', '.join(self) or 'none'
-            near = f'There is no figure {name!r}; there are: {known}. {meant(name, self)}'
+            near = f'There is no figure {key!r}; there are: {known}. {meant(key, self)}'
             raise KeyError(near.rstrip())
-        return self.data[name]()
+        return self.data[key]()
 
     def shown(self) -> list[str]:
         """Return the names of the figures that are shown on a page."""

@@ -3,7 +3,6 @@
 import csv
 import io
 import pathlib
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from absl import logging
@@ -117,7 +116,7 @@ def read_manifest(folder: pathlib.Path) -> dict:
     return parts
 
 
-def _is_part(part: Mapping[str, Any]) -> bool:
+def _is_part(part: dict[str, Any]) -> bool:
     """Whether a part, which a stranger may have made, names files within the folder alone."""
     match {'pictures': [], 'numbers': {}, 'used': ''} | part:
         case {
