@@ -5,16 +5,16 @@ It is made from what all results have (`runs.result.HeadMarks`), and knows no an
 
 import collections
 import dataclasses
-import itertools
 import operator
 from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
+from typing import Any
 
 import numpy as np
 
 from bert_secrets_jax.names import head_name, visible
 from bert_secrets_jax.plots.kinds import TABLE, Look, looks
-from bert_secrets_jax.report.templates import Fields, render
+from bert_secrets_jax.report.templates import render
 from bert_secrets_jax.runs.result import HeadMarks, Result
 
 ALL = 'what it mostly does'
@@ -22,6 +22,14 @@ _AS_IT_IS = 'as it is'
 _RANK = operator.attrgetter('rank')
 # So many kinds of heads are named in the sentence about all.
 _NAMED = 3
+
+
+@dataclasses.dataclass(frozen=True)
+class View:
+    """One way to colour the heads: what colours mean, and the mark [L, N] of each, or ''."""
+
+    title: str
+    marks: np.ndarray
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,10 +46,11 @@ class Drawn:
 
 def drawn_alike(models: Iterable[Sequence[Result]]) -> Drawn:
     """Return how to draw the marks of several models, so that a mark is the same on all of them."""
-    names: dict[str, list[str]] = collections.defaultdict(list)
-    for result in itertools.chain.from_iterable(models):
-        for each in result.head_marks():
-            names[each.drawn] += kinds(each)
+    marks = [each for results in models for result in results for each in result.head_marks()]
+    names = {
+        drawn: [mark for each in marks if each.drawn == drawn for mark in kinds(each)]
+        for drawn in ('colour', 'ring')
+    }
     # The first ring is red: known ones have their places, whichever there are.
     rings = dict.fromkeys([*TABLE['rings'], *names['ring']])
     return Drawn(looks(names['colour']), tuple(rings))
@@ -81,18 +90,18 @@ def atlas(
     drawn, said = drawn or drawn_alike([results]), _sentences(marks)
     shown = [
         {
-            'title': visible(title),
+            'title': visible(view.title),
             'legend': _legend(view, drawn),
-            'marks': [visible(mark) for mark in view.flat],
-            'grey': _grey(title, view, marks),
+            'marks': [visible(mark) for mark in view.marks.ravel()],
+            'grey': _grey(view, marks),
         }
-        for title, view in views.items()
+        for view in views
     ]
     return render(
         'atlas.html',
         heads=(prefix, *shapes.pop()),
         pairs=_pairs(marks, drawn),
-        grid=_grid(views[ALL], drawn, ring, corner, said=said),
+        grid=_grid(views[0], drawn, ring, corner, said=said),
         rings=drawn.rings,
         ring=ring,
         corner=corner,
@@ -132,34 +141,36 @@ def _colours(marks: Sequence[HeadMarks], model: str = '') -> list[HeadMarks]:
 
 def _together(colours: Sequence[HeadMarks]) -> np.ndarray:
     """Return the mark [L, N] of each head, that of the lowest rank."""
-    marks = [each.marks for each in colours]
-    return np.select([each != '' for each in marks], marks, '')
+    found = np.full(colours[0].marks.shape, '', object)
+    for each in reversed(colours):
+        found = np.where(each.marks != '', each.marks, found)
+    return found
 
 
-def _views(marks: Sequence[HeadMarks]) -> dict[str, np.ndarray]:
-    """Return the mark [L, N] of each head by all results, and by each that has colours alone."""
+def _views(marks: Sequence[HeadMarks]) -> list[View]:
+    """Return the views: of all results together, and of each that has colours by itself."""
     colours = _colours(marks)
     if not colours:
-        return {ALL: np.full(marks[0].marks.shape, '', object)}
+        return [View(ALL, np.full(marks[0].marks.shape, '', object))]
     # Several results may have marks of one title, such as the links of relations and of frames.
     single: dict[str, list[HeadMarks]] = {}
     for each in colours:
         single.setdefault(each.title, []).append(each)
     views = {ALL: colours} | (single if len(single) > 1 else {})
-    return {title: _together(each) for title, each in views.items()}
+    return [View(title, _together(each)) for title, each in views.items()]
 
 
-def _grey(title: str, view: np.ndarray, marks: Sequence[HeadMarks]) -> str:
+def _grey(view: View, marks: Sequence[HeadMarks]) -> str:
     """Return why heads have no colour in a view; empty if each has one."""
-    shown = [each for each in _colours(marks) if title in (ALL, each.title)]
+    shown = [each for each in _colours(marks) if view.title in (ALL, each.title)]
     bounds = list(dict.fromkeys(each.bound for each in shown if each.bound))
-    if not bounds or (view != '').all():
+    if not bounds or (view.marks != '').all():
         return ''
     are = 'the bounds are' if len(bounds) > 1 else 'the bound is'
     return f'Grey heads: none of these; {are} {" and ".join(bounds)}.'
 
 
-def _pairs(marks: Sequence[HeadMarks], drawn: Drawn) -> list[Fields]:
+def _pairs(marks: Sequence[HeadMarks], drawn: Drawn) -> list[dict[str, Any]]:
     """Return what the page shows of marks that several models have: grids with one legend."""
     shown = []
     for title in dict.fromkeys(each.title for each in _colours(marks)):
@@ -167,7 +178,8 @@ def _pairs(marks: Sequence[HeadMarks], drawn: Drawn) -> list[Fields]:
         _, *others = models = sorted(dict.fromkeys(each.model for each in mine), key=bool)
         if not others:
             continue
-        views = {model: _together(_colours(mine, model)) for model in models}
+        views = {model: View(title, _together(_colours(mine, model))) for model in models}
+        both = View(title, np.concatenate([view.marks for view in views.values()]))
         heading = f'How fine-tuning changed the {title} of each head'
         if others != ['fine-tuned']:
             heading = f'The {title} of each head {_AS_IT_IS} and {" and ".join(others)}'
@@ -175,15 +187,16 @@ def _pairs(marks: Sequence[HeadMarks], drawn: Drawn) -> list[Fields]:
             model or _AS_IT_IS: _grid(view, drawn, said=_sentences(mine, model))
             for model, view in views.items()
         }
-        legend = _legend(np.concatenate([*views.values()]), drawn)
+        legend = _legend(both, drawn)
         shown.append({'title': title, 'heading': heading, 'grids': grids, 'legend': legend})
     return shown
 
 
-def _legend(view: np.ndarray, drawn: Drawn) -> list[tuple[str, int, *tuple[str, ...]]]:
+def _legend(view: View, drawn: Drawn) -> list[tuple[str, int, *tuple[str, ...]]]:
     """Return each mark of a view, most frequent first, with how many heads have it and its look."""
-    counts = collections.Counter(filter(None, sorted(view.flat)))
-    return [(visible(mark), count, *drawn.looks[mark]) for mark, count in counts.most_common()]
+    counts = {mark: int((view.marks == mark).sum()) for mark in drawn.looks}
+    most = sorted(filter(counts.get, counts), key=lambda mark: (-counts[mark], mark))
+    return [(visible(mark), counts[mark], *drawn.looks[mark]) for mark in most]
 
 
 def _sentences(marks: Sequence[HeadMarks], model: str = '') -> np.ndarray:
@@ -197,7 +210,7 @@ def _sentences(marks: Sequence[HeadMarks], model: str = '') -> np.ndarray:
 
 
 def _grid(
-    view: np.ndarray,
+    view: View,
     drawn: Drawn,
     ring: HeadMarks | None = None,
     corner: HeadMarks | None = None,
@@ -208,7 +221,7 @@ def _grid(
 
     def cell(layer: int, head: int) -> dict[str, str]:
         place, name = (layer, head), head_name(layer, head)
-        mark = view[place]
+        mark = view.marks[place]
         ringed, cornered = ('' if each is None else each.marks[place] for each in (ring, corner))
         fill, pattern, letter, *_ = drawn.looks[mark] if mark else ('',) * 3
         which = f'ring{drawn.rings.index(ringed) % 2}' if ringed else ''
@@ -222,7 +235,7 @@ def _grid(
             'letter': letter,
         }
 
-    layers, heads = view.shape
+    layers, heads = view.marks.shape
     return [[cell(layer, head) for head in range(heads)] for layer in range(layers)]
 
 
