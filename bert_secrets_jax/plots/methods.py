@@ -25,7 +25,9 @@ def share_curves(
     drawn = {}
     for axis, curves in zip(axes, panels.values(), strict=True):
         for index, (name, values) in enumerate(curves.items()):
-            style = style_of(index) | ({'color': '0.55'} if name == grey else {})
+            style = style_of(index)
+            if name == grey:
+                style['color'] = '0.55'
             style['linestyle'] = '--' if name == grey or index >= len(COLOURS) else '-'
             (drawn[name],) = axis.plot(100 * shares, values, markersize=4, linewidth=1.1, **style)
         axis.set_xticks(100 * shares)

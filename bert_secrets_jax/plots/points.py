@@ -90,7 +90,7 @@ def points_by_row(
 def _layer_colours(figure: Figure, points: PathCollection, axes: Any, **how: Any) -> None:
     """Explain the colours of points by a bar with the number of each layer."""
     bar = figure.colorbar(points, ax=axes, label='layer', pad=0.01, **how)
-    bar.set_ticks(np.unique(points.get_array()).tolist())
+    bar.set_ticks(np.unique(np.asarray(points.get_array())).tolist())
 
 
 @styled
