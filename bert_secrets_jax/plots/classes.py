@@ -11,24 +11,26 @@ from bert_secrets_jax.plots.figure import (
     MAPS,
     Figure,
     figure_of,
+    framed,
     layers_down_heads_across,
+    name_rows,
     styled,
 )
 from bert_secrets_jax.plots.kinds import look
-from bert_secrets_jax.plots.numbers import Numbers, Panel
+from bert_secrets_jax.plots.numbers import Arrays, Numbers, Panel
 
 _NARROW = {'fontsize': 8, 'columnspacing': 1, 'handlelength': 1}
 
 
 @styled
-def share_bars(shares: Mapping[str, np.ndarray], fills: Mapping[str, str], *, label: str) -> Figure:
+def share_bars(shares: Arrays, fills: Mapping[str, str], *, label: str) -> Figure:
     """Draw shares [C], which sum to 1, as stacked bars by title, in percent.
 
     Args:
       shares: The shares of the C parts, by title.
       fills: The colour of each part, by its name. Black has to be readable on it.
     """
-    figure, (axis,) = figure_of(6.4, 0.42 * len(shares) + 1.1, grid=None)
+    figure, (axis,) = figure_of(6.4, 0.42 * len(shares) + 1.1, grid=None, xlabel=label)
     bars = []
     for row, values in enumerate(shares.values()):
         start = 0.0
@@ -39,9 +41,8 @@ def share_bars(shares: Mapping[str, np.ndarray], fills: Mapping[str, str], *, la
                 centred = {'ha': 'center', 'va': 'center', 'fontsize': 8}
                 axis.text(middle, row, text, color=INK, **centred)
             start += value
-    axis.set_yticks(range(len(shares)), shares)
-    axis.invert_yaxis()
-    axis.set(xlim=(0, 100), xlabel=label)
+    name_rows(axis, [*shares], size=9)
+    axis.set_xlim(0, 100)
     axis.spines['left'].set_visible(False)
     axis.tick_params(axis='y', length=0)
     entries = dict(zip(fills, bars, strict=False))
@@ -49,14 +50,14 @@ def share_bars(shares: Mapping[str, np.ndarray], fills: Mapping[str, str], *, la
     return figure
 
 
-def class_shares(shares: Mapping[str, np.ndarray], classes: Sequence[str]) -> Figure:
+def class_shares(shares: Arrays, classes: Sequence[str]) -> Figure:
     """Draw shares of classes [C], which sum to 1, as stacked bars by title (Figure 2)."""
     fills = {name: look(name).fill for name in classes}
     return share_bars(shares, fills, label='percent of all maps')
 
 
 @styled
-def class_grids(shares: Mapping[str, np.ndarray], classes: Sequence[str]) -> Figure:
+def class_grids(shares: Arrays, classes: Sequence[str]) -> Figure:
     """Draw the most frequent class of every head; paler means less frequent.
 
     Args:
@@ -64,19 +65,17 @@ def class_grids(shares: Mapping[str, np.ndarray], classes: Sequence[str]) -> Fig
       classes: The names of the classes.
     """
     layers, heads = next(iter(shares.values())).shape[:2]
-    width, height = len(shares) * (0.24 * heads + 0.8), 0.24 * layers + 1.2
-    figure, axes = figure_of(width, height, columns=len(shares), grid=None)
-    fills = [look(name).fill for name in classes]
-    colours = np.array([matplotlib.colors.to_rgb(colour) for colour in fills])
-    for axis, (title, grid) in zip(axes, shares.items(), strict=True):
+    figure, axes = figure_of(0.24 * heads + 0.8, 0.24 * layers + 1.2, shares, grid=None)
+    fills = {name: look(name).fill for name in classes}
+    colours = matplotlib.colors.to_rgba_array([*fills.values()])[:, :3]
+    for axis, grid in zip(axes, shares.values(), strict=True):
         # The greatest of five classes holds a fifth at least; its colour can still be told.
         strength = np.interp(grid.max(axis=-1), (0.2, 1), (0.35, 1))[..., None]
         axis.imshow(1 - strength * (1 - colours[grid.argmax(axis=-1)]))
-        axis.set_title(title)
         layers_down_heads_across(axis, layers, heads)
-    patches = [matplotlib.patches.Patch(color=colour) for colour in fills]
-    entries = dict(zip(classes, patches, strict=False))
-    figure.named(entries, 'upper center', ncols=min(len(classes), int(width)), **_NARROW)
+    entries = {name: matplotlib.patches.Patch(color=colour) for name, colour in fills.items()}
+    columns = min(len(classes), int(figure.get_figwidth()))
+    figure.named(entries, 'upper center', ncols=columns, **_NARROW)
     panels = [
         Panel(title, dict(zip(classes, np.moveaxis(each, -1, 0), strict=True)))
         for title, each in shares.items()
@@ -92,20 +91,17 @@ def class_examples(panels: Mapping[str, Sequence[tuple[str, np.ndarray]]]) -> Fi
     Args:
       panels: The maps of each class by its name, each a title and values [T, T]; may be empty.
     """
-    rows, columns = max(max(map(len, panels.values())), 1), len(panels)
-    size = 1.7 * columns, 1.75 * rows + 0.3
-    figure, axes = figure_of(*size, rows=rows, columns=columns, grid=None)
+    rows, columns = max(1, *map(len, panels.values())), len(panels)
+    titles = [*panels, *[''] * (rows - 1) * columns]
+    figure, axes = figure_of(1.7, 1.75, titles, across=columns, below=0.3, grid=None)
     for axis in axes:
         axis.set_axis_off()
-    for column, (name, maps) in enumerate(panels.items()):
-        for row, (title, values) in enumerate(maps):
-            axis = axes[row * columns + column]
+    for column, maps in enumerate(panels.values()):
+        for axis, (title, values) in zip(axes[column::columns], maps, strict=False):
             axis.set_axis_on()
             axis.imshow(values, cmap=MAPS, vmin=0)
-            axis.set(xticks=[], yticks=[])
-            axis.spines[:].set(visible=True, linewidth=0.3, color='0.7')
+            framed(axis)
             axis.set_xlabel(title, fontsize=7)
-        axes[column].set_title(name)
         if not maps:
             axes[column].text(0.5, 0.5, 'none', ha='center', va='center', color='0.5')
     return figure

@@ -1,16 +1,16 @@
 """Dimensions of hidden states: their parameters by layer, and what they do beside random ones."""
 
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 
-from bert_secrets_jax.plots.figure import COLOURS, Figure, colour_of, figure_of, marker_of, styled
+from bert_secrets_jax.plots.figure import COLOURS, Figure, dashed, figure_of, style_of, styled
+from bert_secrets_jax.plots.numbers import Arrays
 
 
 @styled
 def dimensions_by_layer(
-    panels: Mapping[str, np.ndarray],
+    panels: Arrays,
     marked: Mapping[str, int],
     *,
     label: str,
@@ -24,20 +24,18 @@ def dimensions_by_layer(
       marked: The dimensions that are lines, by their names in the legend.
       bound: Where dashed lines are drawn, above 0 and below; None draws none.
     """
-    figure, axes = figure_of(3.7 * len(panels) + 0.4, 3.4, columns=len(panels), sharey=True)
+    figure, axes = figure_of(3.7, 3.4, panels, beside=0.4, sharey=True, xlabel=xlabel, ylabel=label)
     entries = {}
-    for axis, (title, values) in zip(axes, panels.items(), strict=True):
+    for axis, values in zip(axes, panels.values(), strict=True):
         layers = np.arange(1, len(values) + 1)
         axis.plot(layers, values, '.', color='0.7', markersize=2, zorder=1)
         for level in () if bound is None else (-bound, bound):
-            axis.axhline(level, color='0.4', linestyle='--', linewidth=0.9)
+            dashed(axis, level)
         for index, (name, dimension) in enumerate(marked.items()):
-            style: dict[str, Any] = {'color': colour_of(index), 'marker': marker_of(index)}
             (entries[name],) = axis.plot(
-                layers, values[:, dimension], '-', markersize=4, linewidth=1.2, **style
+                layers, values[:, dimension], '-', markersize=4, linewidth=1.2, **style_of(index)
             )
-        axis.set(title=title, xlabel=xlabel, xticks=layers)
-    axes[0].set_ylabel(label)
+        axis.set_xticks(layers)
     if entries:
         figure.named(entries, 'lower center', ncols=4)
     return figure
@@ -58,7 +56,7 @@ def beside_random(
       random_name: The name of the row of random draws.
     """
     names = [random_name, *rows]
-    figure, (axis,) = figure_of(5.6, 0.3 * len(names) + 0.9, grid='x')
+    figure, (axis,) = figure_of(5.6, 0.3 * len(names) + 0.9, grid='x', xlabel=label)
     axis.axvline(0, color='0.5', linewidth=0.8)
     # Above and below each other, so that equal ones are seen to be several.
     apart = np.linspace(-0.25, 0.25, len(random)) if len(random) > 1 else np.zeros(len(random))
@@ -67,5 +65,5 @@ def beside_random(
         axis.hlines(height, low, high, color=COLOURS[1], linewidth=1.2)
         axis.scatter(value, height, s=18, color=COLOURS[1], zorder=3)
     axis.set_yticks(range(len(names)), names, fontsize=8)
-    axis.set(xlabel=label, ylim=(len(names) - 0.4, -0.6))
+    axis.set_ylim(len(names) - 0.4, -0.6)
     return figure

@@ -3,7 +3,7 @@
 import contextlib
 import io
 import pathlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import matplotlib
@@ -11,6 +11,7 @@ import matplotlib.figure
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.image import AxesImage
+from matplotlib.lines import Line2D
 
 from bert_secrets_jax.files import write_atomically
 from bert_secrets_jax.plots import texts
@@ -104,27 +105,43 @@ class Figure(matplotlib.figure.Figure):
 def figure_of(
     width: float,
     height: float,
+    panels: Sequence[str] | Mapping[str, Any] = ('',),
     *,
-    rows: int = 1,
-    columns: int = 1,
-    used: int | None = None,
+    across: int | None = None,
+    beside: float = 0.0,
+    below: float = 0.0,
+    title_size: int = 10,
+    xlabel: str = '',
+    ylabel: str = '',
     grid: str | None = 'y',
     **shared: Any,
 ) -> tuple[Figure, list[Axes]]:
-    """Return a figure of some inches and its axes, row by row.
+    """Return a figure and the axes of its panels, row by row.
 
     Args:
-      used: The number of axes that are used; the others are hidden. None is all of them.
+      width, height: The inches that each panel takes.
+      panels: The titles of the panels, or what is drawn in them by title.
+      across: The most panels side by side; None is all of them.
+      beside, below: The inches beside and below all panels, such as those of a legend.
+      title_size: The size of the titles, in points.
+      xlabel, ylabel: The labels of each horizontal axis, and of the first vertical one.
       grid: The axis across which there are lines, 'x', 'y' or 'both'; None draws none.
       **shared: Further arguments of `Figure.subplots`, such as `sharey`.
     """
-    figure = Figure(figsize=(width, height), layout='constrained')
+    columns = min(across or len(panels), len(panels))
+    rows = -(-len(panels) // columns)
+    size = width * columns + beside, height * rows + below
+    figure = Figure(figsize=size, layout='constrained')
     axes = list(figure.subplots(rows, columns, squeeze=False, **shared).flat)
+    for axis in axes[len(panels) :]:
+        axis.set_axis_off()
+    for axis, title in zip(axes, panels, strict=False):
+        axis.set_title(title, fontsize=title_size)
+        axis.set_xlabel(xlabel)
+    axes[0].set_ylabel(ylabel)
     for axis in axes if grid else ():
         axis.grid(axis=grid, alpha=0.3)
-    for axis in axes[used or len(axes) :]:
-        axis.set_axis_off()
-    return figure, axes
+    return figure, axes[: len(panels)]
 
 
 def colour_of(index: int) -> str:
@@ -132,17 +149,39 @@ def colour_of(index: int) -> str:
     return COLOURS[index % len(COLOURS)]
 
 
-def marker_of(index: int) -> str:
-    """Return the marker of a line or point, likewise."""
-    return MARKERS[index % len(MARKERS)]
+def style_of(index: int) -> dict[str, Any]:
+    """Return the colour and the marker of a line or of points, likewise."""
+    return {'color': colour_of(index), 'marker': MARKERS[index % len(MARKERS)]}
+
+
+def dashed(axis: Axes, level: float) -> Line2D:
+    """Draw a level, such as the score of the whole model, and return the line."""
+    return axis.axhline(level, color='0.4', linestyle='--', linewidth=0.9)
+
+
+def name_rows(axis: Axes, names: Sequence[str], *, size: int = 8) -> None:
+    """Name the rows of an axis, the first of which is the highest."""
+    axis.set_yticks(range(len(names)), names, fontsize=size)
+    axis.invert_yaxis()
+
+
+def count_ticks(set_ticks: Callable[..., Any], count: int) -> None:
+    """Number ticks from 1, in the way of an axis (`Axes.set_xticks` or `set_yticks`)."""
+    set_ticks(range(count), map(str, range(1, count + 1)), fontsize=6)
 
 
 def layers_down_heads_across(axis: Axes, layers: int, heads: int) -> None:
     """Number the layers and heads of a grid on an axis without lines."""
     axis.set(xlabel='head', ylabel='layer')
-    axis.set_xticks(range(heads), map(str, range(1, heads + 1)), fontsize=6)
-    axis.set_yticks(range(layers), map(str, range(1, layers + 1)), fontsize=6)
+    count_ticks(axis.set_xticks, heads)
+    count_ticks(axis.set_yticks, layers)
     without_lines(axis)
+
+
+def framed(axis: Axes) -> None:
+    """Draw a thin frame without ticks around a map."""
+    axis.set(xticks=[], yticks=[])
+    axis.spines[:].set(visible=True, linewidth=0.3, color='0.7')
 
 
 def without_lines(axis: Axes) -> None:

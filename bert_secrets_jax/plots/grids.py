@@ -12,22 +12,24 @@ from bert_secrets_jax.plots.figure import (
     INK,
     MAPS,
     Figure,
+    count_ticks,
     figure_of,
     layers_down_heads_across,
+    name_rows,
     styled,
     without_lines,
 )
-from bert_secrets_jax.plots.numbers import Numbers, Panel
+from bert_secrets_jax.plots.numbers import Arrays, Numbers, Panel
 
 
 @styled
 def head_grids(
-    grids: Mapping[str, np.ndarray],
+    grids: Arrays,
     *,
     label: str,
     limits: tuple[float, float] | None = None,
     differences: bool = False,
-    marked: Mapping[str, np.ndarray] | None = None,
+    marked: Arrays | None = None,
 ) -> Figure:
     """Draw heat maps [L, N] side by side on one colour scale (Figures 3, 5, 6 and 8).
 
@@ -45,13 +47,11 @@ def head_grids(
     if differences and limits is None:
         highest = float(max(np.nanmax(np.abs(grid)) for grid in values)) or 1.0
         lowest = -highest
-    columns = 4 if len(grids) in (4, 7, 8) else min(len(grids), 3)
-    rows = -(-len(grids) // columns)
     # As wide as the heads, and as the titles, which have a dozen letters to the inch.
-    width = columns * max(0.24 * heads + 0.7, max(map(len, grids)) / 12) + 0.9
-    shape = {'rows': rows, 'columns': columns, 'used': len(grids)}
-    figure, axes = figure_of(width, rows * (0.24 * layers + 0.9), **shape, grid=None)
-    for axis, (title, grid) in zip(axes, grids.items(), strict=False):
+    width = max(0.24 * heads + 0.7, max(map(len, grids)) / 12)
+    across, height = 4 if len(grids) in (4, 7, 8) else 3, 0.24 * layers + 0.9
+    figure, axes = figure_of(width, height, grids, across=across, beside=0.9, grid=None)
+    for axis, (title, grid) in zip(axes, grids.items(), strict=True):
         if differences:
             image, _ = _effects(axis, grid, lowest)
         else:
@@ -59,7 +59,6 @@ def head_grids(
         if title in marked:
             down, across = np.nonzero(marked[title])
             axis.scatter(across, down, s=16, facecolor='none', edgecolor='#0072ff', linewidth=0.8)
-        axis.set_title(title)
         layers_down_heads_across(axis, layers, heads)
     figure.colorbar(image, ax=axes, label=label, shrink=0.9, pad=0.01)
     panels = [
@@ -97,17 +96,18 @@ def effect_grid(
     if extremes is None:
         figure, axes = figure_of(width, height + 0.9, grid=None)
     else:
-        size = width + 3.3, max(height, 0.2 * len(extremes)) + 0.9
-        figure, axes = figure_of(*size, columns=2, grid=None, width_ratios=(width, 3.3))
+        height, widths = max(height, 0.2 * len(extremes)) + 0.9, (width, 3.3)
+        panels = ['', '']
+        figure, axes = figure_of(sum(widths) / 2, height, panels, grid=None, width_ratios=widths)
     axis = axes[0]
     image, red = _effects(axis, effects, red)
     layers_down_heads_across(axis, layers, heads)
     circles = np.zeros(effects.shape, int)
     for chosen, face, kind in ((likely, 'none', 1), (real, INK, 2)):
         if chosen is not None:
-            rows, columns = np.nonzero(chosen)
-            axis.scatter(columns, rows, s=14, facecolor=face, edgecolor=INK, linewidth=0.7)
-            circles[rows, columns] = kind
+            places = np.nonzero(chosen)[::-1]
+            axis.scatter(*places, s=14, facecolor=face, edgecolor=INK, linewidth=0.7)
+            circles[chosen] = kind
     figure.colorbar(image, ax=axis, label=label, pad=0.01)
     panel = Panel(label[:1].upper() + label[1:], {'': effects}, {'circles': circles})
     figure.numbers = Numbers('heads', label, [panel], {'low': red, 'high': -red})
@@ -118,16 +118,15 @@ def effect_grid(
             beside.hlines(row, low, high, color=COLOURS[0], linewidth=1.2)
             beside.plot(in_each, np.full(len(in_each), row), 'o', color='0.3', markersize=2.5)
             beside.plot(np.mean(in_each), row, 'D', color=COLOURS[0], markersize=4)
-        beside.set_yticks(range(len(extremes)), list(extremes), fontsize=7)
-        beside.set(xlabel=label)
-        beside.invert_yaxis()
+        name_rows(beside, [*extremes], size=7)
+        beside.set_xlabel(label)
         beside.grid(axis='x', alpha=0.3)
     return figure
 
 
 @styled
 def interaction_matrix(
-    matrices: Mapping[str, np.ndarray],
+    matrices: Arrays,
     names: Sequence[str],
     *,
     columns: Sequence[str] | None = None,
@@ -144,11 +143,9 @@ def interaction_matrix(
       red: The effect that is fully red, as in `effect_grid`, by title.
     """
     side = min(max(0.16 * len(names), 2.2), 6)
-    size = len(matrices) * (side + 0.7) + 1, side + 0.6
-    figure, axes = figure_of(*size, columns=len(matrices), grid=None)
+    figure, axes = figure_of(side + 0.7, side + 0.6, matrices, beside=1.0, grid=None)
     for axis, (title, matrix) in zip(axes, matrices.items(), strict=True):
         image, _ = _effects(axis, matrix, red.get(title))
-        axis.set_title(title)
         axis.set_xticks(*_ticks(names if columns is None else columns), rotation=90, fontsize=5)
         axis.set_yticks(*_ticks(names), fontsize=5)
         figure.colorbar(image, ax=axis, label=label, shrink=0.8, pad=0.01)
@@ -157,7 +154,7 @@ def interaction_matrix(
 
 @styled
 def feature_matrices(
-    matrices: Mapping[str, np.ndarray],
+    matrices: Arrays,
     columns: Sequence[str],
     *,
     label: str,
@@ -174,14 +171,14 @@ def feature_matrices(
       highest: The upper end of the colour scale; None takes the greatest value.
     """
     heads = len(next(iter(matrices.values())))
-    size = len(matrices) * (0.28 * len(columns) + 0.7) + 0.9, 0.24 * heads + 1.3
-    figure, axes = figure_of(*size, columns=len(matrices), grid=None)
+    size = 0.28 * len(columns) + 0.7, 0.24 * heads + 1.3
+    figure, axes = figure_of(*size, matrices, beside=0.9, grid=None)
     highest = highest or float(max(np.nanmax(matrix) for matrix in matrices.values()))
-    for axis, (title, matrix) in zip(axes, matrices.items(), strict=True):
+    for axis, matrix in zip(axes, matrices.values(), strict=True):
         image = axis.imshow(matrix, cmap=MAPS, vmin=0, vmax=highest)
-        axis.set(title=title, ylabel='head')
+        axis.set_ylabel('head')
         axis.set_xticks(range(len(columns)), columns, rotation=90, fontsize=7)
-        axis.set_yticks(range(heads), map(str, range(1, heads + 1)), fontsize=6)
+        count_ticks(axis.set_yticks, heads)
         without_lines(axis)
     figure.colorbar(image, ax=axes, label=label, shrink=0.9, pad=0.01)
     panels = [

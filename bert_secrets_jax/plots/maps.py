@@ -1,11 +1,12 @@
 """Attention maps of one text."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 
 import matplotlib
 import numpy as np
 
-from bert_secrets_jax.plots.figure import COLOURS, MAPS, Figure, figure_of, styled
+from bert_secrets_jax.plots.figure import COLOURS, MAPS, Figure, figure_of, framed, styled
+from bert_secrets_jax.plots.numbers import Arrays
 
 
 @styled
@@ -32,7 +33,7 @@ def map_grid(attentions: np.ndarray) -> Figure:
 
 @styled
 def head_maps(
-    maps: Mapping[str, np.ndarray],
+    maps: Arrays,
     tokens: Sequence[str],
     *,
     sources: Collection[int] = (),
@@ -52,28 +53,23 @@ def head_maps(
                 f'{list(np.shape(values))}.'
             )
     columns = min(len(maps), 3)
-    rows = -(-len(maps) // columns)
-    # More tokens than these could not be read.
-    labelled = len(tokens) <= 64
     side = min(max(0.11 * len(tokens), 1.2), 7) + 0.7
-    shape = {'rows': rows, 'columns': columns, 'used': len(maps)}
-    figure, axes = figure_of(columns * side + 0.9, rows * (side + 0.1), **shape, grid=None)
-    for place, (title, values) in enumerate(maps.items()):
-        axis = axes[place]
+    figure, axes = figure_of(
+        side, side + 0.1, maps, across=columns, beside=0.9, title_size=7, grid=None
+    )
+    for axis, values in zip(axes, maps.values(), strict=True):
         image = axis.imshow(values, cmap=MAPS, vmin=0, vmax=1)
-        axis.set_title(title, fontsize=7)
-        axis.set(xticks=[], yticks=[])
-        if labelled:
-            # All maps have the same tokens: at the left, and below the last of each column.
-            if place + columns >= len(maps):
-                axis.set_xticks(range(len(tokens)), tokens, rotation=90, fontsize=6)
-            if place % columns == 0:
-                axis.set_yticks(range(len(tokens)), tokens, fontsize=6)
-            for labels in (axis.get_xticklabels(), axis.get_yticklabels()):
-                for positions, colour in ((sources, COLOURS[0]), (targets, COLOURS[1])):
-                    for position in positions if labels else ():
-                        labels[position].set(color=colour, fontweight='bold')
-        axis.spines[:].set(visible=True, linewidth=0.3, color='0.7')
+        framed(axis)
         axis.tick_params(length=0)
+    # All maps have the same tokens: below the last of each column, and at the left.
+    sides = [(axis.xaxis, 90) for axis in axes[-columns:]]
+    sides += [(axis.yaxis, 0) for axis in axes[::columns]]
+    # More tokens than these could not be read.
+    for side, rotation in sides if len(tokens) <= 64 else ():
+        side.set_ticks(range(len(tokens)), tokens, rotation=rotation, fontsize=6)
+        labels = side.get_ticklabels()
+        for positions, colour in ((sources, COLOURS[0]), (targets, COLOURS[1])):
+            for position in positions:
+                labels[position].set(color=colour, fontweight='bold')
     figure.colorbar(image, ax=axes, label='attention', shrink=0.8, pad=0.01)
     return figure

@@ -6,6 +6,11 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
+# Arrays by the names that a figure has for them.
+Arrays = Mapping[str, np.ndarray]
+# Numbers, and the lower and upper ends of their intervals, all of one shape.
+Ends = tuple[np.ndarray, np.ndarray, np.ndarray]
+
 
 class Source(NamedTuple):
     """The column of a frame that a figure shows, or a panel of it.
@@ -41,7 +46,7 @@ class Panel:
     """
 
     title: str
-    values: Mapping[str, np.ndarray]
+    values: Arrays
     beside: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
 

@@ -1,23 +1,28 @@
 """Curves, points and bars: by layer, by epoch and by distance."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from itertools import groupby
+from operator import itemgetter
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 
-from bert_secrets_jax.plots.figure import COLOURS, Figure, colour_of, figure_of, marker_of, styled
-from bert_secrets_jax.plots.numbers import Numbers, Panel
+from bert_secrets_jax.plots.figure import (
+    COLOURS,
+    Figure,
+    colour_of,
+    dashed,
+    figure_of,
+    style_of,
+    styled,
+)
+from bert_secrets_jax.plots.numbers import Arrays, Ends, Numbers, Panel
 
 
 @styled
 def layer_profiles(
-    profiles: Mapping[str, np.ndarray],
-    *,
-    label: str,
-    published: Mapping[str, np.ndarray] | None = None,
-    published_name: str = '',
+    profiles: Arrays, *, label: str, published: Arrays | None = None, published_name: str = ''
 ) -> Figure:
     """Draw the mean over the heads of each layer, and their range, one panel per title.
 
@@ -27,10 +32,12 @@ def layer_profiles(
         same depth.
     """
     published = {title: grid.mean(axis=1) for title, grid in (published or {}).items()}
-    figure, axes = figure_of(3.2 * len(profiles) + 0.4, 2.7, columns=len(profiles), sharey=True)
+    figure, axes = figure_of(
+        3.2, 2.7, profiles, beside=0.4, sharey=True, xlabel='layer', ylabel=label
+    )
     panels = []
     for axis, (title, values), colour in zip(axes, profiles.items(), COLOURS, strict=False):
-        layers, means = np.arange(1, len(values) + 1), values.mean(axis=1)
+        layers, means = _counted(values), values.mean(axis=1)
         ends = [values.min(axis=1), values.max(axis=1)]
         heads = axis.fill_between(layers, *ends, color=colour, alpha=0.15, linewidth=0)
         (ours,) = axis.plot(layers, means, 'o-', color=colour, markersize=4)
@@ -38,14 +45,18 @@ def layer_profiles(
         if title in published:
             theirs = _draw_published(axis, published[title], len(values))
             entries |= {published_name: theirs} if published_name else {}
-        axis.set(title=title, xlabel='layer', xticks=layers, ylim=(0, None))
+        axis.set(xticks=layers, ylim=(0, None))
         beside = {'ends': ends, 'published': published.get(title, [])}
         panels.append(Panel(title, {'': means}, beside))
-    axes[0].set_ylabel(label)
     axes[-1].legend(list(entries.values()), list(entries), frameon=False, fontsize=7, loc='best')
     scale = {'ends': 'range of heads', 'published': published_name.replace('\n', ' ')}
     figure.numbers = Numbers('layers', label, panels, scale)
     return figure
+
+
+def _counted(layers: np.ndarray) -> np.ndarray:
+    """Return the numbers of layers as people count them."""
+    return np.arange(1, len(layers) + 1)
 
 
 def _draw_published(axis: Axes, values: np.ndarray, layers: int) -> Line2D:
@@ -57,11 +68,11 @@ def _draw_published(axis: Axes, values: np.ndarray, layers: int) -> Line2D:
 
 @styled
 def head_points(
-    panels: Mapping[str, Mapping[str, np.ndarray]],
+    panels: Mapping[str, Arrays],
     *,
     label: str,
     levels: Mapping[str, float] | None = None,
-    published: Mapping[str, np.ndarray] | None = None,
+    published: Arrays | None = None,
     published_name: str = '',
 ) -> Figure:
     """Draw each head as a point above its layer, and the mean of each layer as a line.
@@ -75,13 +86,15 @@ def head_points(
     """
     published, levels = published or {}, levels or {}
     names = list(dict.fromkeys(name for panel in panels.values() for name in panel))
-    figure, axes = figure_of(3.7 * len(panels) + 0.4, 3.2, columns=len(panels), sharey=True)
+    figure, axes = figure_of(
+        3.7, 3.2, panels, beside=0.4, sharey=True, xlabel='layer', ylabel=label
+    )
     entries, drawn = {}, []
     for axis, (title, panel) in zip(axes, panels.items(), strict=True):
         # Side by side, so that the points of one do not hide those of another.
         apart = 0.6 / len(panel)
         for index, (name, values) in enumerate(panel.items()):
-            colour, layers = colour_of(names.index(name)), np.arange(1, len(values) + 1)
+            colour, layers = colour_of(names.index(name)), _counted(values)
             shifted = layers + apart * (index - (len(panel) - 1) / 2)
             places = np.repeat(shifted, values.shape[1])
             axis.scatter(places, values, s=6, color=colour, alpha=0.35, linewidth=0)
@@ -92,12 +105,12 @@ def head_points(
                 if published_name:
                     entries[published_name] = Line2D([], [], color='k', marker='x', ls='')
         for name, level in levels.items():
-            entries[name] = axis.axhline(level, color='0.4', linestyle='--', linewidth=0.9)
-        axis.set(title=title, xlabel='layer', xticks=layers)
+            entries[name] = dashed(axis, level)
+        axis.set_xticks(layers)
         theirs = {name: published[name] for name in panel if name in published}
         drawn.append(Panel(title, panel, {'published': theirs}))
     # The axis is shared: its limits are known when all panels are drawn.
-    axes[0].set(ylabel=label, ylim=(0, None))
+    axes[0].set_ylim(0, None)
     figure.named(entries, 'lower center', ncols=3)
     scale = {
         'levels': [[name, float(level)] for name, level in levels.items()],
@@ -114,7 +127,7 @@ def _line_of(axis: Axes, across: np.ndarray, values: np.ndarray, colour: str) ->
 
 @styled
 def layer_curves(
-    curves: Mapping[str, tuple[np.ndarray, np.ndarray, np.ndarray]],
+    curves: Mapping[str, Ends],
     *,
     label: str,
     limits: tuple[float, float],
@@ -129,10 +142,10 @@ def layer_curves(
       published: Published means over layers by the names of ours, drawn dotted in their colours.
     """
     published = published or {}
-    figure, (axis,) = figure_of(5.4, 3.4)
+    figure, (axis,) = figure_of(5.4, 3.4, xlabel='layer', ylabel=label)
     entries, panels = {}, []
     for index, (name, (values, low, high)) in enumerate(curves.items()):
-        colour, layers = colour_of(index), np.arange(1, len(values) + 1)
+        colour, layers = colour_of(index), _counted(values)
         axis.vlines(layers, low, high, color=colour, linewidth=1.2)
         entries[name] = _line_of(axis, layers, values, colour)
         if name in published:
@@ -142,7 +155,7 @@ def layer_curves(
         panels.append(Panel(name, {'': values}, {'ends': [low, high], 'published': theirs}))
     if published and published_name:
         entries[published_name] = Line2D([], [], color='k', linestyle=':', linewidth=0.9)
-    axis.set(xlabel='layer', ylabel=label, xticks=layers, ylim=limits)
+    axis.set(xticks=layers, ylim=limits)
     figure.named(entries, 'lower center', ncols=2)
     scale = {'ends': 'interval', 'published': published_name}
     figure.numbers = Numbers('layers', label, panels, scale)
@@ -166,12 +179,12 @@ def layer_effects(
       low, high: The ends of the intervals [L].
       published: Published values [L'], drawn dotted beside ours, stretched over the same depth.
     """
-    figure, (axis,) = figure_of(0.3 * len(effects) + 2.2, 2.7)
-    layers = np.arange(1, len(effects) + 1)
+    width, layers = 0.3 * len(effects) + 2.2, _counted(effects)
+    figure, (axis,) = figure_of(width, 2.7, xlabel='disabled layer', ylabel=label)
     axis.axhline(0, color='0.5', linewidth=0.8)
     axis.vlines(layers, low, high, color=COLOURS[0], linewidth=1.2)
     (ours,) = axis.plot(layers, effects, 'o', color=COLOURS[0], markersize=4)
-    axis.set(xlabel='disabled layer', ylabel=label, xticks=layers)
+    axis.set_xticks(layers)
     if published is not None:
         theirs = _draw_published(axis, published, len(effects))
         # In the plot, its dot would be read as the effect of a layer.
@@ -193,15 +206,13 @@ def learning_curves(curves: Mapping[str, Sequence[Mapping]], *, label: str) -> F
       curves: Rows with the keys 'seed', 'epoch' and 'score', by the name of the start.
       label: The name of the score.
     """
-    figure, (axis,) = figure_of(4.2, 2.7)
-    entries = {}
+    figure, (axis,) = figure_of(4.2, 2.7, xlabel='epoch')
+    entries, seed = {}, itemgetter('seed')
     for (start, rows), colour in zip(curves.items(), COLOURS, strict=False):
-        for seed in sorted({row['seed'] for row in rows}):
-            mine = [row for row in rows if row['seed'] == seed]
-            epochs, scores = zip(*((row['epoch'], 100 * row['score']) for row in mine), strict=True)
+        for _, mine in groupby(sorted(rows, key=seed), seed):
+            points = np.array([(row['epoch'], 100 * row['score']) for row in mine])
             style = {'color': colour, 'markersize': 3, 'alpha': 0.8}
-            (entries[f'from {start}'],) = axis.plot(epochs, scores, 'o-', **style)
-    axis.set(xlabel='epoch')
+            (entries[f'from {start}'],) = axis.plot(*points.T, 'o-', **style)
     # Above and not beside the axis, which long names of metrics exceed.
     axis.set_title(f'{label}, x 100', loc='left', fontsize=8)
     axis.xaxis.get_major_locator().set_params(integer=True)  # pyright: ignore[reportCallIssue]
@@ -211,28 +222,25 @@ def learning_curves(curves: Mapping[str, Sequence[Mapping]], *, label: str) -> F
 
 
 @styled
-def training_curves(
-    curves: Mapping[str, np.ndarray], seen: np.ndarray, *, xlabel: str, label: str
-) -> Figure:
+def training_curves(curves: Arrays, seen: np.ndarray, *, xlabel: str, label: str) -> Figure:
     """Draw losses in the course of training: one colour per name and one line per seed.
 
     Args:
       curves: The losses [R, P] of each seed, by name.
       seen: How much was learnt from at each point [P].
     """
-    figure, (axis,) = figure_of(5.6, 2.7)
+    figure, (axis,) = figure_of(5.6, 2.7, xlabel=xlabel, ylabel=label)
     entries = {}
     for index, (name, of_seeds) in enumerate(curves.items()):
         style = {'color': colour_of(index), 'linewidth': 1, 'alpha': 0.8}
         entries[name], *_ = axis.plot(seen, np.atleast_2d(of_seeds).T, **style)
-    axis.set(xlabel=xlabel, ylabel=label)
     figure.named(entries, 'right upper')
     return figure
 
 
 @styled
 def pruning_curves(
-    curves: Mapping[str, tuple[np.ndarray, np.ndarray, np.ndarray]],
+    curves: Mapping[str, Ends],
     kept: np.ndarray,
     *,
     full: float,
@@ -247,28 +255,28 @@ def pruning_curves(
       full: The score with all heads, drawn as a dashed line.
       random: The scores in random orders [D, K], drawn as a grey range; None draws none.
     """
-    figure, (axis,) = figure_of(6.4, 3.6)
-    entries = {'all heads': axis.axhline(full, color='0.4', linestyle='--', linewidth=0.9)}
-    share = 100 * kept
+    figure, (axis,) = figure_of(6.4, 3.6, xlabel='heads that are left (%)', ylabel=label)
+    entries, share = {'all heads': dashed(axis, full)}, 100 * kept
+    scores = [np.array(full), *(values for values, *_ in curves.values())]
     if random is not None:
         ends = random.min(axis=0), random.max(axis=0)
         axis.fill_between(share, *ends, color='0.85', linewidth=0)
         (entries['at random'],) = axis.plot(share, random.mean(axis=0), color='0.55')
+        scores.append(random.ravel())
     # Side by side, so that the intervals of one order do not hide those of another.
     apart = 1.4 / max(len(curves), 1)
     for index, (name, (values, low, high)) in enumerate(curves.items()):
         shifted = share + apart * (index - (len(curves) - 1) / 2)
         axis.vlines(shifted, low, high, color=colour_of(index), linewidth=0.8, alpha=0.6)
         entries[name] = _line_of(axis, shifted, values, colour_of(index))
-    values = [each for each, _, _ in curves.values()] + ([] if random is None else [random])
-    least = np.nanmin([full, *map(np.nanmin, values)])
-    most = np.nanmax([full, *map(np.nanmax, values)])
+    least, most = (find(np.hstack(scores)) for find in (np.nanmin, np.nanmax))
+    lowest, highest = (
+        find(np.hstack([*scores, *map(np.ravel, curves.values())]))
+        for find in (np.nanmin, np.nanmax)
+    )
     # Intervals of few examples may be wider than what there is to see, and end where no score is.
     room = 0.5 * (most - least) or 1.0
-    lowest = min(full, least, *(np.nanmin(low) for _, low, _ in curves.values()))
-    highest = max(full, most, *(np.nanmax(high) for _, _, high in curves.values()))
-    limits = max(least - room, lowest - 1), min(most + room, highest + 1)
-    axis.set(xlabel='heads that are left (%)', ylabel=label, ylim=limits)
+    axis.set_ylim(max(least - room, lowest - 1), min(most + room, highest + 1))
     axis.invert_xaxis()
     figure.named(entries, 'lower center', ncols=3)
     return figure
@@ -282,15 +290,16 @@ def distance_histograms(counts: Mapping[str, tuple[np.ndarray, np.ndarray]]) -> 
       counts: The offsets (position of the key minus position of the query) and the number of links
         at each, by title.
     """
-    figure, axes = figure_of(2.8 * len(counts) + 0.4, 2.2, columns=len(counts), sharey=True)
     edge = 12
-    for axis, (title, (offsets, links)), colour in zip(axes, counts.items(), COLOURS, strict=False):
+    across = f'offset (at ±{edge}: or farther)'
+    figure, axes = figure_of(
+        2.8, 2.2, counts, beside=0.4, sharey=True, xlabel=across, ylabel='share of links'
+    )
+    for axis, (offsets, links), colour in zip(axes, counts.values(), COLOURS, strict=False):
         # Links with greater offsets are counted at the edge.
         share = np.zeros(2 * edge + 1)
         np.add.at(share, np.clip(offsets, -edge, edge) + edge, links / links.sum())
         axis.bar(np.arange(-edge, edge + 1), share, color=colour)
-        axis.set(title=title, xlabel=f'offset (at ±{edge}: or farther)')
-    axes[0].set_ylabel('share of links')
     return figure
 
 
@@ -302,20 +311,17 @@ def distance_preferences(scores: np.ndarray) -> Figure:
       scores: [L, N, offset] Scores of key minus query from -R to R, such as those of
         `bs.distance_preferences`. The mean of each head is subtracted: softmax ignores it.
     """
-    layers, _, count = scores.shape
-    columns = min(layers, 4)
-    rows = -(-layers // columns)
-    size = 2.4 * columns + 0.4, 2.0 * rows + 0.6
-    how = {'rows': rows, 'columns': columns, 'used': layers, 'sharex': True, 'sharey': True}
-    figure, axes = figure_of(*size, **how)
+    titles, count = [f'layer {layer}' for layer in _counted(scores)], scores.shape[-1]
+    figure, axes = figure_of(
+        2.4, 2.0, titles, across=4, beside=0.4, below=0.6, title_size=8, sharex=True, sharey=True
+    )
     offsets, entries = np.arange(count) - count // 2, {}
-    for axis, layer, values in zip(axes, range(layers), scores, strict=False):
+    for axis, values in zip(axes, scores, strict=True):
         for head, line in enumerate(values - values.mean(axis=1, keepdims=True)):
-            style: dict[str, Any] = {'color': colour_of(head), 'marker': marker_of(head)}
+            every, style = max(count // 8, 1), style_of(head)
             (entries[f'H{head + 1}'],) = axis.plot(
-                offsets, line, markersize=3, markevery=max(count // 8, 1), linewidth=1, **style
+                offsets, line, markersize=3, markevery=every, linewidth=1, **style
             )
-        axis.set_title(f'layer {layer + 1}', fontsize=8)
         axis.set_xlabel('key minus query (tokens)', fontsize=7)
         axis.axvline(0, color='0.7', linewidth=0.6)
         axis.tick_params(labelsize=7)
@@ -325,7 +331,7 @@ def distance_preferences(scores: np.ndarray) -> Figure:
 
 
 @styled
-def depth_profiles(panels: Mapping[str, Mapping[str, np.ndarray]]) -> Figure:
+def depth_profiles(panels: Mapping[str, Arrays]) -> Figure:
     """Draw means of layers by relative depth, one panel per title and one line per name.
 
     Args:
@@ -333,18 +339,15 @@ def depth_profiles(panels: Mapping[str, Mapping[str, np.ndarray]]) -> Figure:
         one colour in all panels.
     """
     names = list(dict.fromkeys(name for panel in panels.values() for name in panel))
-    columns = min(len(panels), 3)
-    rows = -(-len(panels) // columns)
-    size = 3.1 * columns + 0.4, 2.4 * rows + 0.5
-    figure, axes = figure_of(*size, rows=rows, columns=columns, used=len(panels))
+    figure, axes = figure_of(
+        3.1, 2.4, panels, across=3, beside=0.4, below=0.5, title_size=8, xlabel='relative depth'
+    )
     entries = {}
-    for axis, (title, panel) in zip(axes, panels.items(), strict=False):
+    for axis, panel in zip(axes, panels.values(), strict=True):
         for name, means in panel.items():
-            index, depth = names.index(name), np.linspace(0, 1, len(means))
-            style: dict[str, Any] = {'color': colour_of(index), 'marker': marker_of(index)}
+            depth, style = np.linspace(0, 1, len(means)), style_of(names.index(name))
             (entries[name],) = axis.plot(depth, means, markersize=4, linewidth=1.2, **style)
-        axis.set_title(title, fontsize=8)
-        axis.set(xlabel='relative depth', xlim=(-0.03, 1.03))
+        axis.set_xlim(-0.03, 1.03)
         axis.tick_params(labelsize=7)
     figure.named(entries, 'lower center', ncols=2)
     return figure

@@ -42,11 +42,11 @@ _FALLBACKS = (
 
 
 class _Drawn(NamedTuple):
-    """How a text is drawn, its further fonts, and whether some characters are in none."""
+    """How a text is drawn, its further fonts, and the characters that are in none."""
 
     text: str
-    families: tuple[str, ...]
-    lacking: bool
+    families: tuple[str, ...] = ()
+    lacking: frozenset[str] = frozenset()
 
 
 class _Changes(NamedTuple):
@@ -135,29 +135,23 @@ def _drawn(
     kept = '\n' if breaks else ''
     if style.get_usetex() or (style.get_parse_math() and cbook.is_math_text(written)):
         shown = visible(written, keep=kept)
-        return None if shown == written else _Drawn(shown, (), False)
+        return None if shown == written else _Drawn(shown)
     # No more than this has room.
     shown = visible(written[: most + 1], keep=kept)
-    _, lacking = _further_fonts(shown, style)
     if not svg:
+        _, lacking = _further_fonts(shown, style)
         shown = ''.join(code_point(each) if each in lacking else each for each in shown)
     text = _cut(shown, most)
     if not svg:
         text = '\n'.join(map(_from_the_left, text.split('\n')))
-    families, lacking = _further_fonts(text, style)
-    if text == written and not families and not lacking:
-        return None
-    return _Drawn(text, families, bool(lacking))
+    drawn = _Drawn(text, *_further_fonts(text, style))
+    return None if drawn == _Drawn(written) else drawn
 
 
 def _cut(text: str, most: int) -> str:
     """Return as many characters, or whole code points, as there is room for; the rest is '…'."""
-    kept = []
-    for piece in re.findall(r'⟨U\+[0-9A-F]+⟩|.', text, re.DOTALL):
-        kept.append(piece)
-        if not _fits(kept, most):
-            break
-    else:
+    kept = re.findall(r'⟨U\+[0-9A-F]+⟩|.', text, re.DOTALL)
+    if _fits(kept, most):
         return text
     while not _fits([*kept, '…'], most):
         kept.pop()
@@ -182,7 +176,7 @@ def _from_the_left(line: str) -> str:
     return line
 
 
-def _further_fonts(text: str, style: Text) -> tuple[tuple[str, ...], set[str]]:
+def _further_fonts(text: str, style: Text) -> tuple[tuple[str, ...], frozenset[str]]:
     """Return the fonts for what a style's own lack, and the characters that no font has."""
     lacking, families = set(text) - {'\n'}, []
     for family in style.get_fontfamily():
@@ -193,7 +187,7 @@ def _further_fonts(text: str, style: Text) -> tuple[tuple[str, ...], set[str]]:
         if found:
             families.append(family)
             lacking -= found
-    return tuple(families), lacking
+    return tuple(families), frozenset(lacking)
 
 
 def _in_font(characters: set[str], family: str, style: Text) -> set[str]:

@@ -155,7 +155,7 @@ def _words(maps: TokenMaps) -> list[int]:
     """Return the number of the word of each token; none if every token is a word."""
     if maps.word is None or maps.words is None or len(maps.words) == len(maps.tokens):
         return []
-    return [int(word) for word in maps.word]
+    return np.asarray(maps.word).tolist()
 
 
 def _text(value) -> str:

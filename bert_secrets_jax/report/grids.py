@@ -7,6 +7,7 @@ import numpy as np
 
 from bert_secrets_jax.measure.colours import Colours, sets_of
 from bert_secrets_jax.plots.kinds import in_words, plain_relation
+from bert_secrets_jax.report.templates import Fields, Heads
 
 if TYPE_CHECKING:
     import pandas
@@ -22,12 +23,8 @@ def file_name(part: str, name: str) -> str:
     return name if name.startswith(part) else f'{part}_{name}'
 
 
-def grids(
-    frames: 'Mapping[str, pandas.DataFrame]', heads: tuple[str, int, int] | None
-) -> list[dict[str, Any]]:
+def grids(frames: 'Mapping[str, pandas.DataFrame]', heads: Heads) -> list[Fields]:
     """Return what a page draws of all frames that have rows for every head or for every layer.
-
-    `heads` has the numbers of layers and of heads in each at places 1 and 2; None for no model.
 
     Returns:
       For each such frame its name and caption, `axis` ('heads' or 'layers'), the names of its
@@ -49,7 +46,7 @@ def grids(
 
 def _drawn(
     name: str, frame: 'pandas.DataFrame', colours: Colours, heads: tuple[int, int]
-) -> dict[str, Any] | None:
+) -> Fields | None:
     """Return what `grids` returns of a frame; None if it is too long, or of another model."""
     shape = heads if colours.axis == 'heads' else heads[:1]
     count = int(np.prod(shape))
@@ -94,7 +91,7 @@ def _relation_in_words(title: str) -> str:
     return ', '.join([plain_relation(relation) + label, *way])
 
 
-def figure_numbers(figure: 'Figure', part: str) -> dict[str, Any] | None:
+def figure_numbers(figure: 'Figure', part: str) -> Fields | None:
     """Return the numbers of a figure as a file keeps them, lists instead of arrays; None for none.
 
     There are the `kind` of what is drawn, what is said of all numbers, and `panels`, each with its
@@ -127,7 +124,7 @@ def figure_numbers(figure: 'Figure', part: str) -> dict[str, Any] | None:
     }
 
 
-def _source(figure: 'Figure', part: str, title: str, name: str) -> dict[str, Any] | None:
+def _source(figure: 'Figure', part: str, title: str, name: str) -> Fields | None:
     source = figure.source
     if isinstance(source, Mapping):
         source = source.get((title, name)) or source.get(title)
@@ -147,11 +144,7 @@ def _plain(value: Any) -> Any:
     return list(map(_plain, value)) if isinstance(value, list | tuple) else value
 
 
-def traced(
-    figure: Mapping[str, Any] | None,
-    found: Sequence[Mapping[str, Any]],
-    heads: tuple[str, int, int] | None,
-) -> dict[str, Any] | None:
+def traced(figure: Fields | None, found: Sequence[Fields], heads: Heads) -> Fields | None:
     """Return the numbers of a figure, each set with the place in a frame that it is from.
 
     None if they are not of these heads or layers. `rows` of a set has the numbers of frame, set and
@@ -169,7 +162,7 @@ def traced(
     return {**figure, 'panels': panels}
 
 
-def _traced(numbers: Mapping[str, Any], found: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def _traced(numbers: Fields, found: Sequence[Fields]) -> Fields:
     source = numbers['source'] or {'frame': None, 'times': 1, 'start': 0}
     rows = [
         (at, number, frame['columns'].index(in_words(source['column'])))

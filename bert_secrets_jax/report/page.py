@@ -4,6 +4,7 @@ Everything but the explorer can be read without the page's scripts, which sort t
 The page uses only the methods that all results have (`runs.result.Result`).
 """
 
+import collections
 import dataclasses
 import functools
 import hashlib
@@ -11,7 +12,7 @@ import math
 import numbers
 import pathlib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -24,7 +25,7 @@ from bert_secrets_jax.plots.kinds import TABLE, in_words
 from bert_secrets_jax.report.atlas import Drawn, atlas, drawn_alike, kinds
 from bert_secrets_jax.report.explorer import Explorer
 from bert_secrets_jax.report.grids import file_name, grids, traced
-from bert_secrets_jax.report.templates import render
+from bert_secrets_jax.report.templates import Fields, Heads, render
 from bert_secrets_jax.runs.findings import findings_frame
 from bert_secrets_jax.runs.result import LEGIBLE_ROWS, Finding, Result, image
 
@@ -42,6 +43,7 @@ _POLICY = (
 MADE = 'How this page was made'
 # The attributes of a part that its section shows.
 _SHOWN = ('title', 'heading', 'chapter', 'about', 'main', 'folder', 'made_by')
+_NOTHING = Result()
 # A text alternative is heard as a whole.
 _SAID = 2
 _PUBLISHED = re.compile(r'\bpublished\b|^paper: ')
@@ -65,7 +67,7 @@ class Picture:
     name: str
     svg: str
     caption: str
-    numbers: Mapping[str, Any] | None = None
+    numbers: Fields | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -98,38 +100,38 @@ class Part:
         """Return the same part with these pictures."""
         return dataclasses.replace(self, pictures=tuple(pictures))
 
+    @property
+    def found(self) -> Result:
+        """The result; one without any content if there is none."""
+        return self.result or _NOTHING
+
     @functools.cached_property
     def frames(self) -> 'dict[str, pandas.DataFrame]':
         """The frames of the result, by the names of their files without the suffix."""
-        frames = self.result.frames() if self.result is not None else {}
-        return {file_name(self.name, name): frame for name, frame in frames.items()}
-
-    def grids(self, heads: tuple[str, int, int] | None) -> list[dict[str, Any]]:
-        """Return `grids` of the frames, which are searched once though a page is written often."""
-        if heads not in self._found:
-            self._found[heads] = grids(self.frames, heads)
-        return self._found[heads]
+        return {file_name(self.name, name): frame for name, frame in self.found.frames().items()}
 
     @functools.cached_property
-    def _found(self) -> dict[tuple[str, int, int] | None, list[dict[str, Any]]]:
-        return {}
+    def grids(self) -> Callable[[Heads], list[Fields]]:
+        """`grids` of the frames, which are searched once though a page is written often."""
+        return functools.cache(functools.partial(grids, self.frames))
 
     @property
     def title(self) -> str:
         """The topic of the part."""
-        title = f'{self.name} ({self.why})' if self.result is None else self.result.title
-        return f'{self.group}: {title}' if self.group else title
+        return self._in_group(self.result.title if self.result else f'{self.name} ({self.why})')
 
     @property
     def heading(self) -> str:
         """The heading of the part: its first finding, if it has one."""
-        title = next((each.headline for each in self.said if not each.warning), '')
-        return (f'{self.group}: {title}' if self.group else title) if title else self.title
+        return self._in_group(self.answers[0].headline) if self.answers else self.title
 
-    @property
-    def said(self) -> list[Finding]:
-        """The findings of its result."""
-        return [] if self.result is None else self.result.findings()
+    def _in_group(self, title: str) -> str:
+        return f'{self.group}: {title}' if self.group else title
+
+    @functools.cached_property
+    def answers(self) -> list[Finding]:
+        """The findings of its result, but for warnings."""
+        return [each for each in self.found.findings() if not each.warning]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -160,7 +162,7 @@ def write_page(
     title: str,
     lead: str,
     parts: Sequence[Part],
-    details: Mapping[str, Mapping[str, Any]],
+    details: Mapping[str, Fields],
     told: Mapping[str, Sequence[str]] = MappingProxyType({}),
     to_come: Sequence[str] = (),
     offers: Sequence[Offer] = (),
@@ -173,21 +175,26 @@ def write_page(
     those that are not computed. By `made_of`, the digest of everything on the page, `is_made_of`
     knows it again.
     """
-    warnings = [(part.group, each.sentence) for part in parts for each in part.said if each.warning]
+    warnings = [
+        (part.group, each.sentence)
+        for part in parts
+        for each in part.found.findings()
+        if each.warning
+    ]
     groups: dict[str, list[Result]] = {}
     for part in parts:
         if part.result is not None:
             groups.setdefault(part.group, []).append(part.result)
     heads = {group: _heads(group, results) for group, results in groups.items()}
-    drawn = drawn_alike(groups.values())
     shown = [
         _section(part, groups.get(part.group, ()), heads.get(part.group)) | {'id': f'part{number}'}
         for number, part in enumerate(parts, 1)
     ]
-    chapters: dict[str, list[dict[str, Any]]] = {}
+    chapters: dict[str, list[Fields]] = {}
     for section in shown:
         if not section['explorer']:
             chapters.setdefault(section['chapter'], []).append(section)
+    drawn = drawn_alike(groups.values())
     text = render(
         'page.html',
         policy=_POLICY,
@@ -219,7 +226,7 @@ def _atlases(
     drawn: Drawn,
     told: Mapping[str, Sequence[str]],
     elsewhere: Mapping[str, str],
-) -> list[dict[str, Any]]:
+) -> list[Fields]:
     """Return the atlas of each model or task, or the sentences alone where no head is marked."""
     found = []
     for group, results in groups.items():
@@ -237,13 +244,13 @@ def _elsewhere(parts: Sequence[Part]) -> dict[str, str]:
     return {
         mark: part.about
         for part in parts
-        if part.result is not None and part.about and not part.main
-        for each in part.result.head_marks()
+        if part.about and not part.main
+        for each in part.found.head_marks()
         for mark in kinds(each)
     }
 
 
-def _heads(group: str, results: Sequence[Result]) -> tuple[str, int, int] | None:
+def _heads(group: str, results: Sequence[Result]) -> Heads:
     """Return where heads of a model lead to: beginning of addresses, layers, heads in each."""
     for result in results:
         shapes = [marks.marks.shape for marks in result.head_marks()]
@@ -259,45 +266,32 @@ def _slug(group: str) -> str:
     return f'{words}-' if words else ''
 
 
-def _section(
-    part: Part, results: Sequence[Result], heads: tuple[str, int, int] | None
-) -> dict[str, Any]:
+def _section(part: Part, results: Sequence[Result], heads: Heads) -> Fields:
     """Return what the page shows of a part, from all results of its group and where heads lead."""
-    section = {
-        **{name: getattr(part, name) for name in _SHOWN},
-        'open': part.result is None or not part.chapter or bool(part.result.token_maps()),
-        'message': part.message if part.result is None else '',
-        'prefix': _slug(part.group),
-        'heads': heads,
-        **dict.fromkeys(('pictures', 'notes', 'tables', 'files', 'grids', 'badges'), ()),
-        **dict.fromkeys(('answer', 'records', 'explorer')),
-    }
-    if part.result is None:
-        return section
-    maps, findings = part.result.token_maps(), part.said
-    found = part.grids(heads)
+    maps, findings, tables = part.found.token_maps(), part.found.findings(), part.frames
+    prefix, found, explorer = _slug(part.group), part.grids(heads), None
     if maps:
         notes = {name: texts for each in results for name, texts in each.head_notes().items()}
-        section['explorer'] = Markup(Explorer(maps, notes, address=_slug(part.group)).html())
-    section |= {
-        'answer': next((each for each in findings if not each.warning), None),
+        explorer = Markup(Explorer(maps, notes, address=prefix).html())
+    return {
+        **{name: getattr(part, name) for name in _SHOWN},
+        'open': part.result is None or not part.chapter or bool(maps),
+        'message': part.message if part.result is None else '',
+        'prefix': prefix,
+        'heads': heads,
+        'explorer': explorer,
+        'answer': next(iter(part.answers), None),
         'records': _frame(findings_frame(findings)) if findings else None,
-        'badges': part.result.badges(),
-        'pictures': _pictures(part, findings, found, heads),
-        'notes': part.result.all_notes(),
-        'tables': [_frame(frame) for frame in part.frames.values() if len(frame) <= LEGIBLE_ROWS],
-        'files': [(f'{name}.csv', len(frame)) for name, frame in part.frames.items()],
+        'badges': part.found.badges(),
+        'pictures': _pictures(part, found, heads),
+        'notes': part.found.all_notes(),
+        'tables': [_frame(frame) for frame in tables.values() if len(frame) <= LEGIBLE_ROWS],
+        'files': [(f'{name}.csv', len(frame)) for name, frame in tables.items()],
         'grids': found,
     }
-    return section
 
 
-def _pictures(
-    part: Part,
-    findings: Sequence[Finding],
-    found: Sequence[Mapping[str, Any]],
-    heads: tuple[str, int, int] | None,
-) -> list[dict[str, Any]]:
+def _pictures(part: Part, found: Sequence[Fields], heads: Heads) -> list[Fields]:
     """Return what the page shows of the figures of a part, one that can be pointed at first."""
     pictures = []
     for each in part.pictures:
@@ -309,7 +303,7 @@ def _pictures(
             {
                 'name': each.name,
                 'caption': each.caption,
-                'image': Markup(image(svg, _said_by(each, part.name, findings))),
+                'image': Markup(image(svg, _said_by(each, part))),
                 'numbers': drawn,
                 'files': [f'{file}.csv' for file in files],
             }
@@ -317,28 +311,30 @@ def _pictures(
     return sorted(pictures, key=lambda each: each['numbers'] is None)
 
 
-def _said_by(picture: Picture, part: str, findings: Sequence[Finding]) -> str:
+def _said_by(picture: Picture, part: Part) -> str:
     """Return what a figure shows in a sentence or two, for those who do not see it.
 
     Findings belong to it by words of their names in its name or in the titles of its grids; a
     figure without any shows what the result found first.
     """
-    told = [each for each in findings if not each.warning]
+    told = part.answers
     if not told:
         return picture.caption
     titles = [panel['title'] for panel in (picture.numbers or {'panels': ()})['panels']]
-    words = _words(' '.join([picture.name.removeprefix(part), *titles]))
-    shared = [len(_words(each.name) & words) / max(len(_words(each.name)), 1) for each in told]
-    most = max(shared)
-    chosen = [each for each, share in zip(told, shared, strict=True) if share == most]
-    return ' '.join(each.sentence for each in chosen[: _SAID if most else 1])
+    words = _words(' '.join([picture.name.removeprefix(part.name), *titles]))
+    shares: dict[float, list[str]] = collections.defaultdict(list)
+    for each in told:
+        own = _words(each.name)
+        shares[len(own & words) / max(len(own), 1)].append(each.sentence)
+    most = max(shares)
+    return ' '.join(shares[most][: _SAID if most else 1])
 
 
 def _words(text: str) -> set[str]:
     return set(re.findall(r'[^\W_]+', text.lower())) - _OF_NO_MEANING
 
 
-def _frame(frame: 'pandas.DataFrame') -> dict[str, Any]:
+def _frame(frame: 'pandas.DataFrame') -> Fields:
     shown = frame[frame.attrs['shown']] if 'shown' in frame.attrs else frame
     rows = [[_cell(value) for value in row] for row in shown.itertuples(index=False, name=None)]
     table = [list(map(in_words, shown.columns)), *rows]
@@ -350,16 +346,15 @@ def _frame(frame: 'pandas.DataFrame') -> dict[str, Any]:
 
 def _cell(value: Any) -> str:
     """Return a cell as a person reads it: two digits that matter, a dash for nothing."""
-    if isinstance(value, numbers.Integral | str):
-        return str(value)
-    if value is None or (isinstance(value, numbers.Real) and math.isnan(value)):
-        return '–'
-    if isinstance(value, numbers.Real):
-        return f'{value:z,.0f}' if float(value).is_integer() else two_digits(float(value))
-    return str(value)
+    if isinstance(value, numbers.Real) and not isinstance(value, numbers.Integral):
+        number = float(value)
+        if math.isnan(number):
+            return '–'
+        return f'{number:z,.0f}' if number.is_integer() else two_digits(number)
+    return '–' if value is None else str(value)
 
 
-def _table(caption: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> dict[str, Any]:
+def _table(caption: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> Fields:
     rows = [[str(cell) for cell in row] for row in rows]
     # Numbers are read from the right, sentences from the left.
     longest = max((len(cell) for row in rows for cell in row), default=0)

@@ -11,6 +11,11 @@ from markupsafe import Markup, escape
 
 from bert_secrets_jax.names import visible
 
+# The values that a template or a script shows, by the names that it has there.
+Fields = dict[str, Any]
+# Where heads of a model lead to: the text before their names in addresses, and the numbers of
+# layers and of heads in each. None for no model.
+Heads = tuple[str, int, int] | None
 _HEAD = re.compile(r'\bL(\d{1,3})-H(\d{1,3})\b')
 # From here to the end of the sentence the heads are those of a published model.
 _PUBLISHED = re.compile(r'\b(?:[Tt]he paper|[Pp]ublished)\b.*?(?=[.;]\s|$)', re.DOTALL)
@@ -69,12 +74,11 @@ def links(text: Markup) -> Markup:
 
 # A page is written after each of its sections, with all that was on it before.
 @functools.lru_cache(maxsize=100_000)
-def linked(text: str, heads: tuple[str, int, int] | None) -> Markup:
+def linked(text: str, heads: Heads) -> Markup:
     """Return a text in which the name of each head leads to that head.
 
-    Heads of a published model, after "the paper" or "published", lead nowhere. `heads` are the text
-    before the names in addresses, and the numbers of layers and heads; beyond these a name is no
-    head of this model. None leaves the text as it is.
+    Heads of a published model, after "the paper" or "published", lead nowhere, and a name beyond
+    the numbers of `heads` is no head of this model. None leaves the text as it is.
     """
     safe = escape(_seen(str(text)))
     if heads is None:

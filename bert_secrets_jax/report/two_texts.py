@@ -3,8 +3,6 @@
 Shapes: T and S tokens of the two texts, L layers, N heads.
 """
 
-from typing import Any
-
 import numpy as np
 
 from bert_secrets_jax.ablation.embedding import embed
@@ -16,6 +14,7 @@ from bert_secrets_jax.data.encoding import tokenize
 from bert_secrets_jax.model.config import EMBEDDING
 from bert_secrets_jax.model.weights import Pretrained, with_pooling
 from bert_secrets_jax.names import visible
+from bert_secrets_jax.report.templates import Fields
 
 # Lines between more tokens cannot be told apart.
 _MOST_TOKENS = 48
@@ -23,9 +22,7 @@ _MOST_TOKENS = 48
 _STEPS = 16
 
 
-def two_texts(
-    pretrained: Pretrained, text_a: str, text_b: str, *, max_length: int = 128
-) -> dict[str, Any]:
+def two_texts(pretrained: Pretrained, text_a: str, text_b: str, *, max_length: int = 128) -> Fields:
     """Return what a page shows of two texts, as JSON has it.
 
     Args:
@@ -85,7 +82,7 @@ def two_texts(
 
 def patched_heads(
     pretrained: Pretrained, text_a: str, text_b: str, *, max_length: int = 128
-) -> dict[str, Any]:
+) -> Fields:
     """Return the exact effect of each head of one text in the run on the other, as JSON has it.
 
     Args:

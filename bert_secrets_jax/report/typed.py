@@ -18,12 +18,14 @@ from bert_secrets_jax.report.explorer import Explorer
 from bert_secrets_jax.report.templates import render
 from bert_secrets_jax.report.two_texts import patched_heads, two_texts
 
+# The model, or two, the second of which is compared with the first, by their names.
+Models = Mapping[str, Pretrained]
 # Characters of a sentence, more than any model here reads.
 _MOST = 5000
 
 
 def serve(
-    models: Mapping[str, Pretrained], *, max_length: int = 128, port: int = 0
+    models: Models, *, max_length: int = 128, port: int = 0
 ) -> http.server.ThreadingHTTPServer:
     """Return a server of the page, which only this machine can reach; run its `serve_forever`.
 
@@ -41,11 +43,7 @@ def serve(
 
 
 def page_of(
-    models: Mapping[str, Pretrained],
-    first: str = '',
-    second: str = '',
-    max_length: int = 128,
-    view: str = '/',
+    models: Models, first: str = '', second: str = '', max_length: int = 128, view: str = '/'
 ) -> str:
     """Return the page with the texts in a view, if there are any, and what the models refuse.
 
@@ -75,9 +73,7 @@ def page_of(
     )
 
 
-def heads_of(
-    models: Mapping[str, Pretrained], first: str, second: str, max_length: int, number: str
-) -> str:
+def heads_of(models: Models, first: str, second: str, max_length: int, number: str) -> str:
     """Return the effects of the heads of one text in the other, as JSON.
 
     Raises:
@@ -91,7 +87,7 @@ def heads_of(
     return json.dumps(patched_heads(model, first, second, max_length=max_length))
 
 
-def _check(models: Mapping[str, Pretrained], *texts: str) -> None:
+def _check(models: Models, *texts: str) -> None:
     """Refuse texts that no model here reads, with a ValueError."""
     typed = [each for each in texts if each.strip()]
     if any(len(each) > _MOST for each in texts):
@@ -134,7 +130,7 @@ class _Handler(Handler):
     # One sentence at a time: each takes all cores.
     _working = threading.Lock()
 
-    def __init__(self, models: Mapping[str, Pretrained], max_length: int, *args):
+    def __init__(self, models: Models, max_length: int, *args):
         self._models, self._max_length = models, max_length
         super().__init__(*args)
 

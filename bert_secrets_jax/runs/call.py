@@ -62,10 +62,10 @@ class Call:
     def python(self) -> str:
         """The call itself, also where it has a name."""
         given = [*map(repr, self.given)]
-        if isinstance(self.function, _GETTERS):
-            (name,) = self.function.__reduce__()[1]
-            is_item = isinstance(self.function, operator.itemgetter)
-            return f'{given[0]}[{name!r}]' if is_item else f'{given[0]}.{name}'
+        if isinstance(self.function, operator.itemgetter):
+            return f'{given[0]}[{self._part!r}]'
+        if isinstance(self.function, operator.attrgetter):
+            return f'{given[0]}.{self._part}'
         words = given + [f'{name}={value!r}' for name, value in self.chosen.items()]
         if self.function.__qualname__.rpartition('.')[0].isidentifier():
             # A method.
@@ -77,19 +77,24 @@ class Call:
         """Everything that the value depends on, as JSON; two calls with one key are the same."""
         if self.content is not None:
             return self.content()
-        function = self.function
+        of_call, function = operator.attrgetter('key'), self.function
         if isinstance(function, _GETTERS):
-            return [str(function.__reduce__()[1][0]), _each(self.given, _key)]
+            return [str(self._part), _each(self.given, of_call)]
         name = f'{function.__module__}.{function.__qualname__}'
-        return [name, _each(self.given, _key), _each(self.chosen, _key)]
+        return [name, _each(self.given, of_call), _each(self.chosen, of_call)]
+
+    @property
+    def _part(self) -> Any:
+        """The name of the part that a getter takes."""
+        return self.function.__reduce__()[1][0]
 
     def value(self) -> Any:
         """Run the call, and before it those that are its arguments."""
         if self.make is not None:
             return self.make()
-        given = [_each(each, _value) for each in self.given]
-        named = {k: _each(each, _value) for k, each in {**self.named, **self.aside}.items()}
-        return self.function(*given, **named)
+        of_call = operator.methodcaller('value')
+        named = _each({**self.named, **self.aside}, of_call)
+        return self.function(*_each(self.given, of_call), **named)
 
 
 def call(function: Callable[..., Any], *given: Any, **named: Any) -> Call:
@@ -102,22 +107,16 @@ def plain(value: Any) -> Any:
     return tuple(value) if isinstance(value, list) else value
 
 
-def _each(value: Any, change: Callable[[Any], Any]) -> Any:
-    """Return a list or dictionary with each value changed, or a changed value."""
+def _each(value: Any, of_call: Callable[[Call], Any]) -> Any:
+    """Return a value with each call replaced, also within lists and dictionaries."""
     match value:
+        case Call():
+            return of_call(value)
         case dict():
-            return {key: _each(each, change) for key, each in value.items()}
+            return {key: _each(each, of_call) for key, each in value.items()}
         case tuple() | list():
-            return type(value)(_each(each, change) for each in value)
-    return change(value)
-
-
-def _key(value: Any) -> Any:
-    return value.key if isinstance(value, Call) else value
-
-
-def _value(value: Any) -> Any:
-    return value.value() if isinstance(value, Call) else value
+            return type(value)(_each(each, of_call) for each in value)
+    return value
 
 
 def public_name(function: Callable[..., Any]) -> str:

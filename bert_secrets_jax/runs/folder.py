@@ -33,20 +33,16 @@ def open_folder(path: str | pathlib.Path, config: Mapping[str, Any]) -> pathlib.
     """
     path = pathlib.Path(path)
     check_folder(path)
-    versions = describe_versions()
-    if not (path / VERSIONS).exists():
-        if not (path / _CONFIG).exists():
-            write_json(path / VERSIONS, versions)
-    else:
-        if not (path / _CONFIG).exists():
+    versions, noted, goes_on = describe_versions(), path / VERSIONS, (path / _CONFIG).exists()
+    if noted.exists():
+        if not goes_on:
             logging.warning(
                 '%s has lost its config.json, the settings of its last run. It goes on with those '
                 'of this one: results are found by what they depend on, and none is lost.', path,
             )  # fmt: skip
-        former = _read_versions(path / VERSIONS, versions)
+        former = _read_versions(noted, versions)
         last = {name: each.split(_THEN)[-1] for name, each in former.items()}
-        names = sorted(last | versions)
-        changed = [name for name in names if last.get(name) != versions.get(name)]
+        changed = [name for name in sorted(last | versions) if last.get(name) != versions.get(name)]
         if changed:
             shown = [
                 f'{name} was {last.get(name)!r}, is {versions.get(name)!r}' for name in changed
@@ -59,7 +55,9 @@ def open_folder(path: str | pathlib.Path, config: Mapping[str, Any]) -> pathlib.
                 for name in changed
                 if name in last and name in versions
             }
-            write_json(path / VERSIONS, versions | former | others)
+            write_json(noted, versions | former | others)
+    elif not goes_on:
+        write_json(noted, versions)
     write_json(path / _CONFIG, config)
     remove_partial(path)
     return path

@@ -1,5 +1,6 @@
 """Results of analyses: numbers, and the frames, figures and sentences made from them."""
 
+import collections
 import dataclasses
 import functools
 import html
@@ -132,10 +133,13 @@ class Finding:
     @property
     def certainty(self) -> str:
         """How sure the number is: its interval, p-value and sample; then its source."""
-        parts = [f'95 % interval: {two_digits(self.low)} to {two_digits(self.high)}']
-        parts = parts * (not math.isnan(self.low))
-        parts += [f'p = {self.p:.1g}{self._corrected}'] * bool(self.p >= 0)
-        parts += [f'{self.sample:,} {self.sample_of}'] * (self.sample > 0)
+        parts = []
+        if not math.isnan(self.low):
+            parts.append(f'95 % interval: {two_digits(self.low)} to {two_digits(self.high)}')
+        if self.p >= 0:
+            parts.append(f'p = {self.p:.1g}{self._corrected}')
+        if self.sample > 0:
+            parts.append(f'{self.sample:,} {self.sample_of}')
         return '. '.join([*parts, self.source])
 
     @property
@@ -183,11 +187,11 @@ class HeadMarks:
 
     def __post_init__(self):
         check_name('drawn', self.drawn, DRAWN)
-        shapes = {np.shape(each) for each in (self.marks, self.sentences)}
-        if len(shapes) > 1 or len(next(iter(shapes))) != 2:
+        shapes = sorted({np.shape(each) for each in (self.marks, self.sentences)})
+        if len(shapes) > 1 or len(shapes[0]) != 2:
             raise ValueError(
                 f'Marks and sentences of {self.title!r} must all be [layers, heads], got '
-                f'{", ".join(str(list(shape)) for shape in sorted(shapes))}.'
+                f'{", ".join(str(list(shape)) for shape in shapes)}.'
             )
 
 
@@ -205,37 +209,28 @@ def _words(text: str) -> int:
     return len(re.findall(r'\S*[^\W\d_]\S*', text))
 
 
-class Figures(Mapping):
+class Figures(collections.UserDict[str, Any]):
     """A mapping from names to figures, each drawn when it is asked for; some are only for files."""
 
     def __init__(
         self, drawings: Mapping[str, Callable[[], 'Figure']], only_files: Iterable[str] = ()
     ):
-        self._drawings = dict(drawings)
+        super().__init__(drawings)
         self.only_files = frozenset(only_files)
 
-    def __getitem__(self, name: str) -> 'Figure':
-        if name not in self._drawings:
-            known = ', '.join(self._drawings) or 'none'
-            near = f'There is no figure {name!r}; there are: {known}. {meant(name, self)}'
+    def __getitem__(self, key: str) -> 'Figure':
+        if key not in self.data:
+            known = ', '.join(self) or 'none'
+            near = f'There is no figure {key!r}; there are: {known}. {meant(key, self)}'
             raise KeyError(near.rstrip())
-        return self._drawings[name]()
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._drawings)
-
-    def __len__(self) -> int:
-        return len(self._drawings)
-
-    def __contains__(self, name: object) -> bool:
-        return name in self._drawings
+        return self.data[key]()
 
     def shown(self) -> list[str]:
         """Return the names of the figures that are shown on a page."""
         return [name for name in self if name not in self.only_files]
 
     def __repr__(self) -> str:
-        return f'Figures({", ".join(self._drawings)})'
+        return f'Figures({", ".join(self)})'
 
 
 def drawn(result: object, **drawings: Callable[[Any], 'Figure']) -> Figures:

@@ -3,7 +3,6 @@
 import csv
 import io
 import pathlib
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from absl import logging
@@ -117,21 +116,20 @@ def read_manifest(folder: pathlib.Path) -> dict:
     return parts
 
 
-def _is_part(part: Mapping[str, Any]) -> bool:
+def _is_part(part: dict[str, Any]) -> bool:
     """Whether a part, which a stranger may have made, names files within the folder alone."""
-    lists: list[Any] = [part.get('files'), part.get('pictures', [])]
-    objects: list[Any] = [part.get('sha256_of'), part.get('numbers', {})]
-    if not all(isinstance(each, list) for each in lists):
-        return False
-    files, pictures = lists
-    if not all(isinstance(each, dict) for each in objects):
-        return False
-    if not all(isinstance(each, list) and len(each) == 2 for each in pictures):
-        return False
-    names = [*files, *objects[0], *(name for name, _ in pictures)]
-    captions = [caption for _, caption in pictures]
-    is_text = all(isinstance(each, str) for each in [*names, *captions, part.get('used', '')])
-    return is_text and all(map(_is_within, names))
+    match {'pictures': [], 'numbers': {}, 'used': ''} | part:
+        case {
+            'files': [*files],
+            'pictures': [*pictures],
+            'sha256_of': {**sums},
+            'numbers': dict(),
+            'used': str(),
+        } if all(isinstance(each, list) and len(each) == 2 for each in pictures):
+            names = [*files, *sums, *(name for name, _ in pictures)]
+            texts = [*names, *(caption for _, caption in pictures)]
+            return all(isinstance(each, str) for each in texts) and all(map(_is_within, names))
+    return False
 
 
 def _is_within(name: str) -> bool:

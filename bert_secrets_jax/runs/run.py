@@ -9,7 +9,7 @@ import os
 import pathlib
 import platform
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 from absl import logging
@@ -76,18 +76,19 @@ class Run:
         """
         wanted = list(depends_on if wanted is None else wanted)
         files = {name: self._file(name, kind, each) for name, each in depends_on.items()}
-        kept = {name: self._read(files[name], kind) for name in wanted}
-        missing = [name for name, value in kept.items() if value is None]
-        if missing:
-            kept |= {name: self._read(file, kind) for name, file in files.items()}
-            missing = [name for name, value in kept.items() if value is None]
+        kept: dict[str, T | None] = {}
+
+        def lacking(names: Iterable[str]) -> list[str]:
+            kept.update((name, self._read(files[name], kind)) for name in names)
+            return [name for name in names if kept[name] is None]
+
+        missing = lacking(wanted) and lacking(files)
         if missing and not self.writable:
             kept |= compute(missing)
         elif missing:
             with self.alone(files[missing[0]]):
                 # Another process may have computed some in the meantime.
-                kept |= {name: self._read(files[name], kind) for name in missing}
-                missing = [name for name in missing if kept[name] is None]
+                missing = lacking(missing)
                 computed = compute(missing) if missing else {}
                 for name in missing:
                     self._memory[files[name]] = kept[name] = computed[name]
@@ -119,15 +120,12 @@ class Run:
 
     def _read(self, file: pathlib.Path, kind: type[T]) -> T | None:
         """Return what is kept; None if nothing is, or only something damaged."""
-        if file in self._memory:
-            return self._memory[file]
-        if not processes.exists(file):
-            return None
+        if file in self._memory or not processes.exists(file):
+            return self._memory.get(file)
         try:
             self._memory[file] = store.read(file, kind, key=file.stem)
-            return self._memory[file]
         except FileNotFoundError:
-            return None
+            pass
         except ValueError as error:
             if not self.writable:
                 logging.warning('Not read: %s', error)
@@ -137,7 +135,7 @@ class Run:
                 with contextlib.suppress(FileNotFoundError):
                     file.replace(aside)
             logging.warning('Computing again; set aside as %s: %s', aside.name, error)
-            return None
+        return self._memory.get(file)
 
     @contextlib.contextmanager
     def alone(self, file: pathlib.Path) -> Iterator[None]:

@@ -19,6 +19,30 @@ def wait_until(tab, expression):
         tab.wait_for_timeout(20)
 
 
+def texts(tab, selector):
+    """What a reader sees in each of some elements."""
+    return tab.locator(selector).all_inner_texts()
+
+
+def contents(tab, selector):
+    """The texts of some elements, also of what is folded."""
+    return tab.locator(selector).all_text_contents()
+
+
+def count(tab, selector):
+    return tab.locator(selector).count()
+
+
+def press(tab, *keys):
+    for key in keys:
+        tab.keyboard.press(key)
+
+
+def widest(tab):
+    """The width that a page needs, in pixels."""
+    return tab.evaluate('document.documentElement.scrollWidth')
+
+
 @pytest.fixture
 def visit(browser, tmp_path):
     """Return a function that opens HTML as a file and returns the tab."""

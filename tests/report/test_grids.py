@@ -3,6 +3,7 @@
 import dataclasses
 import pathlib
 import re
+from functools import partial
 
 import numpy as np
 import pandas
@@ -16,7 +17,7 @@ from bert_secrets_jax.report.grids import figure_numbers, grids, traced
 from bert_secrets_jax.report.page import Part, Picture
 from bert_secrets_jax.runs.result import HeadMarks
 from tests.conftest import rarely
-from tests.report.conftest import wait_until
+from tests.report.conftest import count, press, texts, wait_until, widest
 from tests.report.test_atlas import ALL, marked
 from tests.report.test_page import Shown, finding, written
 
@@ -24,9 +25,10 @@ HEADS = ('', 2, 3)
 VALUES = np.array([0.123456, 0.5, np.nan, -0.25, 1e-7, 12.0])
 
 
-def coloured(frame, axis, columns, *by):
+def coloured(frame, axis, columns, *by, **more):
     """A frame that declares what its heads or layers are coloured by."""
-    frame.attrs |= {'caption': 'The score without each.', 'colours': Colours(axis, columns, by)}
+    frame.attrs['caption'] = 'The score without each.'
+    frame.attrs['colours'] = Colours(axis, columns, by, **more)
     return frame
 
 
@@ -37,14 +39,16 @@ def named(order=range(6)):
     return coloured(frame, 'heads', {'difference': ('examples',)})
 
 
+PLACES = [(layer, head) for layer in (1, 2) for head in (1, 2, 3)]
+
+
 def numbered():
     """A frame with numbers of layers and heads, for two statistics and two seeds."""
     rows = [
         (statistic, seed, layer, head, 100 * seed + 10 * layer + head)
         for statistic in ('[CLS]', 'self')
         for seed in (0, 1)
-        for layer in (1, 2)
-        for head in (1, 2, 3)
+        for layer, head in PLACES
     ]
     frame = pandas.DataFrame(rows, columns=['statistic', 'seed', 'layer', 'head', 'mean'])
     return coloured(frame, 'heads', {'mean': ()}, 'statistic', 'seed')
@@ -125,6 +129,27 @@ def unfold(tab):
         each.click()
 
 
+def shown_in(tab, name):
+    """The figure of a page with such a name."""
+    return tab.locator('figure', has_text=f'Shows {name}.')
+
+
+def told(figure, link, at=0):
+    """What a figure says of the head, or the layer, that is pointed at."""
+    figure.locator(link).nth(at).hover()
+    return figure.locator('output').inner_text()
+
+
+def boxes(cells):
+    """The left and upper ends, widths and heights of some cells [cells, 4]."""
+    found = [each.bounding_box() for each in cells.all()]
+    return np.array([[box[name] for name in ('x', 'y', 'width', 'height')] for box in found])
+
+
+COLOURS = 'all => all.map(each => each.style.backgroundColor)'
+SORTED = 'as a grid, the heads of each layer sorted'
+
+
 def test_a_page_says_where_its_files_are_and_what_made_them(tmp_path, parts):
     page = written(tmp_path, parts)
     for suffix in ('pdf', 'svg', 'png'):
@@ -135,22 +160,6 @@ def test_a_page_says_where_its_files_are_and_what_made_them(tmp_path, parts):
     )
     page = written(tmp_path, [parts[0], Part('x', Shown({'t': frame}))])
     assert '<td><a href="#L1-H1">L1-H1</a></td><td>L1-H2</td><td>L1-H3</td>' in page
-
-
-def test_hovering_tells_the_numbers_of_the_file(open_page, parts):
-    tab = open_page(parts)
-    unfold(tab)
-    tab.click('.bs-grids summary')
-    tab.hover('.heads a[href="#L1-H1"]')
-    told = tab.inner_text('.bs-grids output')
-    assert told == 'L1-H1: difference 0.12346, examples 7.'
-    # An unknown value is said to be so, and has no colour.
-    tab.focus('.heads a[href="#L1-H1"]')
-    tab.keyboard.press('ArrowRight')
-    tab.keyboard.press('ArrowRight')
-    assert tab.inner_text('.bs-grids output') == 'L1-H3: difference –, examples 7.'
-    assert tab.get_attribute('.heads a[href="#L1-H3"]', 'style') is None
-    assert tab.locator('.heads a[tabindex="0"]').count() == 1
 
 
 def measured():
@@ -178,23 +187,27 @@ def change(title='Change'):
 
 
 def rows_of(figure, source, frames):
-    """The places in frames that each row of numbers of a figure is from."""
+    """The places in frames that the rows of numbers of a figure are from."""
     drawn = traced(picture('y', figure, source).numbers, grids(frames, HEADS), HEADS)
-    return [(one['of'], one['rows']) for panel in drawn['panels'] for one in panel['sets']]
+    return [one['rows'] for panel in drawn['panels'] for one in panel['sets']]
 
 
 def test_a_figure_names_the_column_it_shows():
     frames = {'x_other': numbered(), 'x_heads': measured()}
-    assert rows_of(change(), CHANGE, frames) == [('', [(1, 0, 0)])]
+    assert rows_of(change(), CHANGE, frames) == [[(1, 0, 0)]]
     # Of several fine-tunings it shows the mean, and of heads, by layer, too.
     grid = np.array([[61, 62, 63], [71, 72, 73.0]])
     profile = plots.layer_profiles({'self': grid}, label='x', published={'self': grid[:, :2]})
     drawn = rows_of(profile, plots.Source('other', 'mean'), frames)
-    assert drawn == [('', [(0, 2, 0), (0, 3, 0)])]
+    assert drawn == [[(0, 2, 0), (0, 3, 0)]]
     (panel,) = figure_numbers(profile, 'x')['panels']
     assert panel['ends'] == [[61, 71], [63, 73]] and panel['published'] == [61.5, 71.5]
     # One that names none, or a frame that is left to its file, is drawn as well.
-    assert rows_of(change(), None, frames) == rows_of(change(), CHANGE, {}) == [('', [])]
+    assert rows_of(change(), None, frames) == rows_of(change(), CHANGE, {}) == [[]]
+    # Each of several numbers may have a source of its own.
+    last = plots.feature_matrices({'now': np.eye(3)}, ['self', 'b', '[CLS]'], label='x', layer=1)
+    source = {'now': plots.Source('other', 'mean'), ('now', '[CLS]'): CHANGE}
+    assert rows_of(last, source, frames) == [[(0, 2, 0), (0, 3, 0)], [], [(1, 0, 0)]]
 
 
 def test_figures_of_other_things_stay_images():
@@ -226,34 +239,23 @@ def test_a_figure_of_heads_is_a_grid_that_tells_value_interval_and_p(open_page, 
     figure = tab.locator('figure').first
     # It stands before the curve, and its image is one click away, with its files.
     assert figure.locator('table.heads').is_visible() and not figure.locator('img').is_visible()
-    figure.locator('a[href="#L1-H2"]').hover()
-    told = figure.locator('output').inner_text()
-    assert told == ('L1-H2, Change: 50, interval 40 to 60, p 0.04, holm 0.5, examples 7.')
+    said = 'L1-H2, Change: 50, interval 40 to 60, p 0.04, holm 0.5, examples 7.'
+    assert told(figure, 'a[href="#L1-H2"]') == said
     figure.locator('summary').click()
     assert figure.locator('img').is_visible()
     files = figure.locator('.file a').all_inner_texts()
     assert files == ['PDF', 'SVG', 'PNG', 'ablation_heads.csv']
-
-
-def test_grids_of_one_figure_have_one_scale_and_are_sorted(open_page, figures):
-    tab = open_page(figures)
+    # Grids of one figure have one scale.
     unfold(tab)
-    figure = tab.locator('figure', has_text='Shows ablation_two.')
-    colour = lambda grid, name: (
-        figure.locator('.heads')
-        .nth(grid)
-        .locator(f'a[href="#{name}"]')
-        .evaluate('each => each.style.backgroundColor')
-    )
+    figure = shown_in(tab, 'ablation_two')
+    colours = figure.locator('.heads a').evaluate_all(COLOURS)
     # 0.0000001 of twelve has the colour of nothing, though the other grid has nothing else.
-    assert colour(0, 'L2-H2') == colour(1, 'L1-H1') != colour(0, 'L2-H3')
+    assert colours[4] == colours[6] != colours[5]
     assert figure.locator('.key').inner_text().split() == ['0', '12', 'share', '(dark:', 'more)']
-    figure.locator('.heads').nth(1).locator('a[href="#L2-H2"]').hover()
-    assert figure.locator('output').inner_text() == 'L2-H2, other: 0, open circle.'
-    figure.locator('select').select_option('as a grid, the heads of each layer sorted')
-    assert figure.locator('.heads').first.locator('a').all_inner_texts() == [
-        'H2', 'H1', 'H3', 'H3', 'H2', 'H1',
-    ]  # fmt: skip
+    assert told(figure, 'a[href="#L2-H2"]', 1) == 'L2-H2, other: 0, open circle.'
+    figure.locator('select').select_option(SORTED)
+    letters = figure.locator('.heads a').all_inner_texts()[:6]
+    assert letters == ['H2', 'H1', 'H3', 'H3', 'H2', 'H1']
 
 
 def layered():
@@ -269,24 +271,21 @@ def layered():
 
 
 SHARES = np.array([0.6, 0.4, 0.5, 0.3, 1.0, 0.7])
+KINDS = ['column', 'block', 'column', 'block', 'column', 'column']
 SCORES = np.array([[0.1, 0.2, 0.9], [0.3, 0.5, 0.4]])
 
 
 def classed():
     """The shares of two classes of every head, and a word for each."""
+    heads = pandas.DataFrame(PLACES, columns=['layer', 'head'])
     shares = pandas.concat(
-        pandas.DataFrame(
-            {'statistic': f'pattern: {name}', 'layer': [1, 1, 1, 2, 2, 2], 'head': [1, 2, 3] * 2,
-             'mean': each, 'standard_error': 0.01, 'examples': 9}
-        )
+        heads.assign(statistic=f'pattern: {name}', mean=each, standard_error=0.01, examples=9)
         for name, each in (('vertical', SHARES), ('block', 1 - SHARES))
-    )  # fmt: skip
-    words = pandas.DataFrame({'layer': [1, 1, 1, 2, 2, 2], 'head': [1, 2, 3] * 2})
-    words['mostly'] = ['column', 'block', 'column', 'block', 'column', 'column']
-    words['nearest'] = [f'L1-H{at}' for at in range(6)]
+    )
+    words = heads.assign(mostly=KINDS, nearest=[f'L1-H{at}' for at in range(6)], distance=VALUES)
     return {
         'shares': coloured(shares, 'heads', {'mean': ('standard_error', 'examples')}, 'statistic'),
-        'words': coloured(words.assign(distance=VALUES), 'heads', {'distance': (), 'mostly': ()}),
+        'words': coloured(words, 'heads', {'distance': (), 'mostly': ()}),
     }
 
 
@@ -299,20 +298,9 @@ def test_numbers_of_every_layer_are_those_of_frames_and_words_are_classes():
     assert found['beside'][0] == [1, 2, 3]
     effects = plots.layer_effects(np.zeros(2), np.zeros(2), np.zeros(2), label='x')
     source = plots.Source('a', 'difference', 'accuracy')
-    assert rows_of(effects, source, {'x_a': layered()}) == [('', [(0, 1, 0)])]
+    assert rows_of(effects, source, {'x_a': layered()}) == [[(0, 1, 0)]]
     _, words = grids(classed(), HEADS)
-    assert words['sets'][0]['classes'] == [('mostly', classed()['words']['mostly'].tolist())]
-
-
-def test_classes_and_features_of_heads_have_a_source_each():
-    frames = {f'x_{name}': frame for name, frame in classed().items()}
-    shares = np.stack([SHARES, 1 - SHARES], axis=-1).reshape(2, 3, 2)
-    figure = plots.class_grids({'now': shares}, ['vertical', 'block'])
-    told = {('now', 'block'): plots.Source('shares', 'mean', 'pattern: block')}
-    assert rows_of(figure, told, frames) == [('vertical', []), ('block', [(0, 1, 0)])]
-    last = plots.feature_matrices({'now': shares[1]}, ['block', 'b'], label='x', layer=1)
-    told = {'now': plots.Source('shares', 'mean', 'pattern: {}')}
-    assert rows_of(last, told, frames) == [('block', [(0, 1, 0)]), ('b', [])]
+    assert words['sets'][0]['classes'] == [('mostly', KINDS)]
 
 
 @pytest.fixture
@@ -321,201 +309,187 @@ def others():
 
     Points stand above their layers, beside scores, and on a plane.
     """
-    one, kinds = SHARES.reshape(2, 3), classed()['words']['mostly'].tolist()
-    shares = np.stack([one, 1 - one], axis=-1)
-    change = layered()['difference'].to_numpy()[:2]
+    one, change = SHARES.reshape(2, 3), 100 * layered()['difference'].to_numpy()[:2]
+    shares, of = np.stack([one, 1 - one], axis=-1), partial(plots.Source, 'shares', 'mean')
+    book = {'label': 'share', 'published_name': 'book'}
     figures = {
-        'x_classes': plots.class_grids({'before': shares, 'after': shares}, ['vertical', 'block']),
-        'x_features': plots.feature_matrices({'now': shares[1]}, ['a', 'b'], label='x', layer=1),
-        'x_layers': plots.layer_effects(
-            100 * change, 100 * change - 10, 100 * change + 10, label='change (points)',
-            published=np.array([-1.5, 0.5]), published_name='paper',
+        'classes': (
+            plots.class_grids({'before': shares, 'after': shares}, ['vertical', 'block']),
+            of('pattern: {}'),
         ),
-        'x_above': plots.head_points(
-            {'one': {'pattern: vertical': one, 'pattern: block': 1 - one}}, label='share',
-            levels={'even': 0.25}, published={'pattern: block': np.array([0.5, np.nan])},
-            published_name='paper',
+        'features': (
+            plots.feature_matrices({'now': shares[1]}, ['a', 'b'], label='x', layer=1),
+            {('now', 'a'): of('pattern: vertical'),
+             ('now', 'b'): of('pattern: block')},
         ),
-        'x_beside': plots.head_scatter(
-            {'first': SCORES, 'second': -SCORES}, one, label='loss (nats)', across_label='score'
+        'layers': (
+            plots.layer_effects(
+                change, change - 10, change + 10, label='change (points)',
+                published=np.array([-1.5, 0.5]), published_name='paper',
+            ),
+            plots.Source('layers', 'difference', 'f1', times=100),
         ),
-        'x_alone': plots.head_points(
-            {'one': {'a': one}}, label='share', published={'b': np.ones(2)}, published_name='book'
+        'above': (
+            plots.head_points(
+                {'one': {'pattern: vertical': one, 'pattern: block': 1 - one}}, label='share',
+                levels={'even': 0.25}, published={'pattern: block': np.array([0.5, np.nan])},
+                published_name='paper',
+            ),
+            of(),
         ),
-        'x_plane': plots.planes(
-            np.stack([SCORES, 2 * SCORES], axis=-1), kinds=kinds, order=['column', 'block', 'none']
+        'beside': (
+            plots.head_scatter(
+                {'first': SCORES, 'second': -SCORES}, one, label='loss (nats)', across_label='score'
+            ),
+            of('pattern: vertical'),
+        ),
+        'alone': (plots.head_points({'one': {'a': one}}, published={'b': np.ones(2)}, **book),),
+        'plane': (
+            plots.planes(
+                np.stack([SCORES, 2 * SCORES], axis=-1), kinds=KINDS,
+                order=['column', 'block', 'none'],
+            ),
         ),
     }  # fmt: skip
-    sources = {
-        'x_classes': plots.Source('shares', 'mean', 'pattern: {}'),
-        'x_features': {
-            ('now', name): plots.Source('shares', 'mean', f'pattern: {title}')
-            for name, title in (('a', 'vertical'), ('b', 'block'))
-        },
-        'x_layers': plots.Source('layers', 'difference', 'f1', times=100),
-        'x_above': plots.Source('shares', 'mean'),
-        'x_beside': plots.Source('shares', 'mean', 'pattern: vertical'),
-    }
     result = Shown({'layers': layered(), **classed()}, (finding('It is L2-H3.'),))
-    pictures = [picture(name, figure, sources.get(name)) for name, figure in figures.items()]
+    pictures = [picture(f'x_{name}', *each) for name, each in figures.items()]
     return [MARKS, Part('x', result).with_pictures(pictures)]
 
 
-def shown_in(tab, name):
-    """The figure of a page with such a name, unfolded."""
-    unfold(tab)
-    return tab.locator('figure', has_text=f'Shows {name}.')
-
-
-def listed(figure, row):
-    """The cells of a row of the figure as a list."""
-    figure.locator('select').select_option('as a list')
-    return figure.locator('tbody tr').nth(row).locator('td').all_inner_texts()
-
-
-def test_pointing_at_a_class_tells_the_shares_of_the_file(open_page, others):
+@pytest.fixture
+def tab(open_page, others):
+    """The page of the others, unfolded."""
     tab = open_page(others)
-    figure = tab.locator('figure', has_text='Shows x_classes.')
-    figure.locator('a[href="#L1-H1"]').first.hover()
-    told = figure.locator('output').inner_text()
-    assert told == (
-        'L1-H1, before: vertical 0.6, standard error 0.01, examples 9, '
-        'block 0.4, standard error 0.01, examples 9.'
-    )
-    # A class has one colour on both grids and a letter; what is rarer is paler.
+    unfold(tab)
+    return tab
+
+
+def test_pointing_at_a_head_tells_the_numbers_of_the_file(tab):
+    """A list has the same, one row for each head."""
+    sure = 'standard error 0.01, examples 9'
+    for name, link, at, said, row, cells in (
+        ('classes', '#L1-H1', 0, f'L1-H1, before: vertical 0.6, {sure}, block 0.4, {sure}.',
+         1, ['L1-H2', 'block', '0.6']),
+        ('features', '#L2-H3', 1, f'L2-H3, b, now: 0.3, {sure}.', -1, ['L2-H3', '0.7', '0.3']),
+        ('above', '#L2-H3', 0, f'L2-H3, one: pattern: vertical 0.7, {sure}.',
+         -1, ['L2-H3', '0.7', '0.3']),
+        ('beside', '#L1-H2', 1, f'L1-H2, second: score -0.2, loss (nats) 0.4, {sure}.',
+         1, ['L1-H2', '0.2', '0.4', '-0.2', '0.4']),
+        ('plane', '#L1-H2', 0, 'L1-H2, what they mostly do: block.', 1, ['L1-H2', 'block']),
+    ):  # fmt: skip
+        figure = shown_in(tab, f'x_{name}')
+        assert told(figure, f'a[href="{link}"]', at) == said
+        figure.locator('select').select_option('as a list')
+        listed = figure.locator('tbody tr').nth(row).locator('td').all_inner_texts()
+        assert listed[: len(cells)] == cells
+    assert figure.locator('thead th').first.inner_text() == 'head'
+
+
+def test_classes_have_one_colour_and_letter_each_and_are_sorted(tab):
+    figure = shown_in(tab, 'x_classes')
     cells = figure.locator('.heads a')
-    colours = cells.evaluate_all('all => all.map(each => each.style.backgroundColor)')
+    colours, letters = cells.evaluate_all(COLOURS), cells.all_inner_texts()
+    # On both grids; what is rarer is paler.
     assert colours[:6] == colours[6:] and colours[4] != colours[0] != colours[5]
-    letters = cells.all_inner_texts()
     assert letters[0] == letters[4] == letters[5] != letters[1] == letters[3]
-    figure.locator('select').select_option('as a grid, the heads of each layer sorted')
+    figure.locator('select').select_option(SORTED)
     # Heads of the first class first, those of its greatest share before others.
     assert cells.all_inner_texts()[3:6] == ['H2', 'H3', 'H1']
-    assert listed(figure, 1)[:3] == ['L1-H2', 'block', '0.6']
 
 
 def test_a_class_is_drawn_as_in_the_atlas(open_page):
     """One that the atlas has not, and nobody knows, gets its look from its name, too."""
     words = ['vertical', 'my own', 'another thing']
     atlas = coloured_by(np.array([*words[:2], '', '', '', ''], object).reshape(2, 3))
-    shares = np.eye(3)[[0, 1, 2, 2, 2, 2]].reshape(2, 3, 3)
-    panel = plots.Panel('now', dict(zip(words, np.moveaxis(shares, -1, 0), strict=True)))
+    shares = np.eye(3)[[0, 1, 2, 2, 2, 2]].T.reshape(3, 2, 3)
     figure = plots.Figure()
+    panel = plots.Panel('now', dict(zip(words, shares, strict=True)))
     figure.numbers = plots.Numbers('classes', 'share', [panel])
     tab = open_page([atlas, Part('x', Shown()).with_pictures([picture('x', figure)])])
-    drawn = """all => all.map(each => [each.dataset.letter || each.textContent,
-      getComputedStyle(each).backgroundColor, each.className.replace('head', '').trim()])"""
-    here = tab.locator('.of-classes .heads a').evaluate_all(drawn)
-    assert here[:2] == tab.locator('.bs-atlas .whole a.head').evaluate_all(drawn)[:2]
+    here, there = (
+        tab.eval_on_selector_all(
+            f'{place} a',
+            """all => all.map(each => [
+              each.dataset.letter || each.textContent, each.className.replace('head', '').trim(),
+              getComputedStyle(each).backgroundColor])""",
+        )
+        for place in ('.of-classes .heads', '.bs-atlas .whole')
+    )
+    assert here[:2] == there[:2]
     looks = [look(word) for word in words]
-    assert [[each[0], each[2]] for each in here[:3]] == [[one.letter, one.pattern] for one in looks]
-
-
-def test_pointing_at_a_feature_tells_the_number_of_the_file(open_page, others):
-    figure = shown_in(open_page(others), 'x_features')
-    figure.locator('a[href="#L2-H3"]').nth(1).hover()
-    told = 'L2-H3, b, now: 0.3, standard error 0.01, examples 9.'
-    assert figure.locator('output').inner_text() == told
-    assert listed(figure, -1) == ['L2-H3', '0.7', '0.3']
+    assert [each[:2] for each in here[:3]] == [[one.letter, one.pattern] for one in looks]
 
 
 def test_pointing_at_a_layer_tells_value_interval_and_p(open_page, others):
     tab = open_page(others, viewport={'width': 390, 'height': 800})
+    unfold(tab)
     figure = shown_in(tab, 'x_layers')
-    figure.locator('.layer').first.hover()
-    told = figure.locator('output').inner_text()
-    assert told == 'L1, Change (points): -25, interval -35 to -15, p 0.04, paper -1.5.'
+    said = 'L1, Change (points): -25, interval -35 to -15, p 0.04, paper -1.5.'
+    assert told(figure, '.layer') == said
     # One stop of the tab key; arrows go on.
     assert figure.locator('.layer[tabindex="0"]').count() == 1
     figure.locator('.layer[tabindex="0"]').focus()
     tab.keyboard.press('ArrowDown')
     assert figure.locator('output').inner_text().startswith('L2, ')
     # A bar of a fall ends where that of a rise begins.
-    fall, rise = (each.bounding_box() for each in figure.locator('.layers .bar').all()[:2])
-    assert fall['x'] + fall['width'] == pytest.approx(rise['x'], abs=1)
-    assert fall['width'] == pytest.approx(4 * rise['width'], rel=0.05)
+    (fall, _, long, _), (rise, _, short, _) = boxes(figure.locator('.layers .bar'))[:2]
+    assert fall + long == pytest.approx(rise, abs=1) and long == pytest.approx(4 * short, rel=0.05)
     figure.locator('select').select_option('as bars, sorted')
     assert figure.locator('.layer b').all_inner_texts() == ['L2', 'L1']
-    assert tab.evaluate('document.documentElement.scrollWidth') <= 390
+    assert widest(tab) <= 390
 
 
 @pytest.mark.parametrize('width', [390, 1400])
-def test_a_point_above_its_layer_tells_the_number_of_the_file(open_page, others, width):
+def test_points_stand_above_their_layers(open_page, others, width):
     tab = open_page(others, viewport={'width': width, 'height': 800})
+    unfold(tab)
     figure = shown_in(tab, 'x_above')
-    points = figure.locator('.cloud a')
-    assert points.count() == 12
-    figure.locator('a[href="#L2-H3"]').first.hover()
-    told = figure.locator('output').inner_text()
-    assert told == 'L2-H3, one: pattern: vertical 0.7, standard error 0.01, examples 9.'
     # Greater shares stand higher; heads of one layer in one column for each colour.
-    boxes = [each.bounding_box() for each in points.all()]
-    heights = [each['y'] + each['height'] / 2 for each in boxes]
-    middles = [each['x'] + each['width'] / 2 for each in boxes]
+    x, y, wide, high = boxes(figure.locator('.cloud a')).T
+    heights, middles = y + high / 2, x + wide / 2
     drawn = np.array([*SHARES, *(1 - SHARES)])
     slope = (heights[4] - heights[3]) / (drawn[4] - drawn[3])
     np.testing.assert_allclose(heights, heights[0] + slope * (drawn - drawn[0]), atol=0.6)
     assert len(set(np.round(middles))) == 4 and middles[0] < middles[6] < middles[3] < middles[9]
     # One number of two was published, two colours have a mean in each of two layers.
-    assert figure.locator('.cloud .dot').count() == 1
-    assert figure.locator('.cloud .mean').count() == 4
+    counts = [figure.locator(f'.cloud {each}').count() for each in ('a', '.dot', '.mean')]
+    assert counts == [12, 1, 4]
     assert 'even' in figure.inner_text() and 'paper' in figure.inner_text()
-    assert listed(figure, -1) == ['L2-H3', '0.7', '0.3']
-    assert tab.evaluate('document.documentElement.scrollWidth') <= width
+    assert widest(tab) <= width
     # Where nothing that is drawn was published, no sign is explained.
-    alone = tab.locator('figure', has_text='Shows x_alone.')
+    alone = shown_in(tab, 'x_alone')
     assert alone.locator('.dot').count() == 0 and 'book' not in alone.inner_text()
 
 
-def test_a_point_of_a_scatter_tells_both_numbers(open_page, others):
-    figure = shown_in(open_page(others), 'x_beside')
-    figure.locator('.cloud').nth(1).locator('a[href="#L1-H2"]').hover()
-    assert figure.locator('output').inner_text() == (
-        'L1-H2, second: score -0.2, loss (nats) 0.4, standard error 0.01, examples 9.'
-    )
-    left, right = (
-        [each.bounding_box()['x'] for each in figure.locator('.cloud').nth(at).locator('a').all()]
-        for at in (0, 1)
-    )
-    np.testing.assert_array_equal(np.argsort(left), np.argsort(SCORES.ravel()))
-    np.testing.assert_array_equal(np.argsort(right), np.argsort(-SCORES.ravel()))
-    figure.locator('select').select_option('as a list')
-    assert figure.locator('thead th').all_inner_texts() == [
-        'head', 'first: score', 'loss (nats)', 'second: score', 'loss (nats)',
-    ]  # fmt: skip
-    assert listed(figure, 1) == ['L1-H2', '0.2', '0.4', '-0.2', '0.4']
-
-
-def test_a_point_of_a_plane_tells_its_kind(open_page, others):
-    tab = open_page(others)
-    figure = shown_in(tab, 'x_plane')
-    points = figure.locator('.cloud a')
-    figure.locator('a[href="#L1-H2"]').hover()
-    assert figure.locator('output').inner_text() == 'L1-H2, what they mostly do: block.'
+def test_points_of_a_scatter_and_of_a_plane_stand_where_their_numbers_say(tab):
+    clouds = shown_in(tab, 'x_beside').locator('.cloud')
+    for at, scores in enumerate((SCORES, -SCORES)):
+        left = boxes(clouds.nth(at).locator('a'))[:, 0]
+        np.testing.assert_array_equal(np.argsort(left), np.argsort(scores.ravel()))
+    points = shown_in(tab, 'x_plane').locator('.cloud a')
     letters = points.all_inner_texts()
     assert letters[0] == letters[2] == letters[4] != letters[1] == letters[3]
     # The same length is the same distance either way: the plane is twice as high as wide.
-    boxes = [each.bounding_box() for each in points.all()]
-    across = boxes[2]['x'] - boxes[0]['x']
-    assert boxes[0]['y'] - boxes[2]['y'] == pytest.approx(2 * across, rel=0.02)
+    across, up, *_ = boxes(points)[2] - boxes(points)[0]
+    assert -up == pytest.approx(2 * across, rel=0.02)
     points.nth(2).click()
     assert tab.evaluate('location.hash') == '#L1-H3'
 
 
-def test_all_numbers_of_a_result_are_bars_of_layers_and_classes_of_heads(open_page, others):
-    tab = open_page(others)
-    unfold(tab)
+def test_all_numbers_of_a_result_are_bars_of_layers_and_classes_of_heads(tab):
     numbers = tab.locator('.bs-grids', has_text='All numbers')
     numbers.locator('summary').click()
     numbers.get_by_label('Numbers of').select_option('accuracy')
     assert numbers.get_by_label('Shown').locator('option').all_inner_texts()[0] == 'as bars'
-    numbers.locator('.layer').last.hover()
-    told = numbers.locator('output').inner_text()
-    assert told == 'L2, accuracy: difference -0.0625, interval -0.1625 to 0.0375, p 0.08.'
+    said = 'L2, accuracy: difference -0.0625, interval -0.1625 to 0.0375, p 0.08.'
+    assert told(numbers, '.layer', 1) == said
     numbers.get_by_label('Numbers of').select_option('Shown <here>: words')
+    # An unknown value is said to be so, and has no colour.
+    assert told(numbers, 'a[href="#L1-H3"]') == 'L1-H3: distance –, mostly: column.'
+    assert numbers.locator('a[href="#L1-H3"]').get_attribute('style') is None
+    assert numbers.locator('a[tabindex="0"]').count() == 1
     numbers.get_by_label('Coloured by').select_option('mostly')
-    numbers.locator('a[href="#L2-H1"]').hover()
-    assert numbers.locator('output').inner_text() == 'L2-H1: distance -0.25, mostly: block.'
+    assert told(numbers, 'a[href="#L2-H1"]') == 'L2-H1: distance -0.25, mostly: block.'
     tab.click('.part > p a[href="#L2-H3"]')
     tab.locator('.card td', has_text='column').wait_for(state='attached')
 
@@ -543,12 +517,12 @@ def test_the_name_of_a_head_opens_its_numbers(open_page, parts):
     tab = open_page(parts)
     tab.click('.part > p a[href="#L2-H2"]')
     assert tab.inner_text('.card h3') == 'All numbers of L2-H2'
-    assert tab.locator('.card tbody td').all_inner_texts() == ['', '1.00e-7', '7']
+    assert texts(tab, '.card tbody td') == ['', '1.00e-7', '7']
     tab.click('.bs-atlas a[href="#L1-H1"]')
-    wait_until(tab, "document.querySelector('.card h3').textContent.endsWith('L1-H1')")
-    assert tab.locator('.card').count() == 1
-    tab.go_back()
-    wait_until(tab, "document.querySelector('.card h3').textContent.endsWith('L2-H2')")
+    for name in ('L1-H1', 'L2-H2'):
+        wait_until(tab, f"document.querySelector('.card h3').textContent.endsWith('{name}')")
+        assert count(tab, '.card') == 1
+        tab.go_back()
 
 
 def test_with_maps_the_numbers_stand_below_them_and_colour_the_explorer(open_page, parts):
@@ -556,54 +530,49 @@ def test_with_maps_the_numbers_stand_below_them_and_colour_the_explorer(open_pag
     tab.click('.bs-atlas a[href="#L1-H1"]')
     assert tab.inner_text('.bs-explorer .card h3') == 'All numbers of L1-H1'
     # What the atlas says in words stands above, and the numbers are folded.
-    assert tab.locator('.bar + .said').inner_text() == 'Says 1 of <it>.'
-    assert tab.locator('.card details[open]').count() == 0
+    assert tab.inner_text('.bar + .said') == 'Says 1 of <it>.'
+    assert count(tab, '.card details[open]') == 0
     tab.click('.bs-explorer button[aria-label="next head"]')
     tab.locator('.card h3', has_text='All numbers of L1-H2').wait_for()
-    assert tab.locator('.card').count() == 1
-    tab.keyboard.press('Escape')
+    assert count(tab, '.card') == 1
+    press(tab, 'Escape')
     tab.locator('.card').wait_for(state='detached')
     tab.click('.further summary')
-    options = tab.locator('select[aria-label="Heads by"] option').all_inner_texts()
     # The number of examples is the same for all heads.
-    assert options == ['their maps', 'difference']
+    assert texts(tab, '[aria-label="Heads by"] option') == ['their maps', 'difference']
 
 
 @pytest.mark.parametrize('theme', ['light', 'dark'])
 def test_what_is_printed_has_everything(open_page, parts, theme):
-    wide = pandas.DataFrame([[f'value {at}' for at in range(24)]])
-    wide.columns = [f'column {at}' for at in range(24)]
+    wide = pandas.DataFrame({f'column {at}': [f'value {at}'] for at in range(24)})
     part = Part('wide', Shown({'t': wide}, tuple(finding(f'{at}.') for at in 'ab')))
     part = part.with_pictures([Picture('wide_curve', SVG, 'A curve.')])
-    small = {'width': 390, 'height': 700}
-    tab = open_page([*parts, part], color_scheme=theme, viewport=small)
-    assert tab.locator('.more[open]').count() == 0 and unfolded(tab) == []
-    closed = tab.evaluate("""() => {
-      dispatchEvent(new Event('beforeprint'));
-      return document.querySelectorAll('details:not([open], .image, .bs-grids)').length;
-    }""")
-    assert closed == 0
+    tab = open_page([*parts, part], color_scheme=theme, viewport={'width': 390, 'height': 700})
+    folded = lambda: count(tab, '.more[open]') == 0 and unfolded(tab) == []
+    assert folded()
+    tab.evaluate("dispatchEvent(new Event('beforeprint'))")
+    assert count(tab, 'details:not([open], .image, .bs-grids)') == 0
     # The width of A4 without its margins.
     tab.set_viewport_size({'width': 703, 'height': 900})
     tab.emulate_media(media='print', color_scheme=theme)
-    table = tab.locator('.table').last.bounding_box()
-    assert table['x'] >= 0 and table['x'] + table['width'] <= 703
-    assert tab.locator('.table').last.evaluate('each => each.scrollWidth <= each.clientWidth')
-    assert tab.evaluate('document.documentElement.scrollWidth') <= 703
-    assert tab.evaluate('getComputedStyle(document.body).backgroundColor') == 'rgb(255, 255, 255)'
-    exact = tab.locator('.bs-atlas a.head').first.evaluate(
-        'each => getComputedStyle(each).printColorAdjust'
-    )
-    assert exact == 'exact'
+    table = tab.locator('.table').last
+    (x, _, width, _), *_ = boxes(table)
+    assert x >= 0 and x + width <= 703 and widest(tab) <= 703
+    assert table.evaluate('each => each.scrollWidth <= each.clientWidth')
+    for place, name, value in (
+        ('body', 'backgroundColor', 'rgb(255, 255, 255)'),
+        ('.bs-atlas a.head', 'printColorAdjust', 'exact'),
+    ):
+        assert tab.eval_on_selector(place, f'each => getComputedStyle(each).{name}') == value
     tab.evaluate("dispatchEvent(new Event('afterprint'))")
-    assert tab.locator('.more[open]').count() == 0 and unfolded(tab) == []
+    assert folded()
 
 
 def test_search_says_which_head_matters_most_and_whether_that_is_shown(open_page):
     frame = coloured(named().assign(p=0.2), 'heads', {'difference': ('p',)})
     tab = open_page([MARKS, Part('ablation', Shown({'heads': frame}))])
     tab.fill('.search input', 'What is the most important head?')
-    assert tab.locator('.search li').first.inner_text() == (
+    assert tab.inner_text('.search li') == (
         'Greatest effect of losing it (points): L2-H3 (1200). '
         'No effect shown: p is above 0.05 for every head. (what losing a head does)'
     )
@@ -612,76 +581,64 @@ def test_search_says_which_head_matters_most_and_whether_that_is_shown(open_page
 
 
 @pytest.mark.parametrize(('worse', 'meaning'), [(-1, 'red: less'), (1, 'red: more')])
-def test_effects_are_as_red_as_they_are_large_for_the_texts(open_page, worse, meaning):
+@pytest.mark.parametrize('size', [1, 1 / 15])
+def test_effects_are_as_red_as_they_are_large_for_the_texts(open_page, worse, meaning, size):
     """Small ones are pale, what is worse is red, and what is significant has a dot, everywhere."""
-    effects = np.array([-0.02, 0.01, -0.01, 0, -0.3, -0.02])
-    frame = named().assign(difference=-worse * effects, p_holm=1 - (effects == -0.3))
-    frame.attrs['colours'] = Colours(
-        'heads', {'difference': ('p_holm',)}, red={('difference', ''): worse * 0.3}
+    effects = -worse * size * np.array([-0.02, 0.01, -0.01, 0, -0.3, -0.02])
+    frame = named().assign(difference=effects, p_holm=[1, 1, 1, 1, int(size < 1), 1])
+    red = {('difference', ''): worse * 0.3}
+    frame = coloured(frame, 'heads', {'difference': ('p_holm',)}, red=red)
+    figure = plots.effect_grid(100 * effects.reshape(2, 3), label='points', red=worse * 30.0)
+    pictures = [picture('ablation_heads', figure, CHANGE, 'ablation')]
+    tab = open_page([MARKS, Part('ablation', Shown({'heads': frame})).with_pictures(pictures)])
+    styles = lambda place, name: tab.eval_on_selector_all(
+        place, f'all => all.map(each => getComputedStyle(each).{name}.match(/\\d+/g).map(Number))'
     )
-    small = frame[:].assign(difference=worse * abs(effects) / 15, p_holm=1.0)
-    colours = """cells => cells.map(each =>
-        getComputedStyle(each).backgroundColor.match(/\\d+/g).map(Number))"""
-    inks = 'cells => cells.map(each => getComputedStyle(each).color)'
-    for table, dots in ((frame, ['#L2-H2']), (small, [])):
-        grid = np.reshape(100 * table['difference'].to_numpy(), (2, 3))
-        figure = plots.effect_grid(grid, label='points', red=worse * 30.0)
-        part = Part('ablation', Shown({'heads': table}))
-        tab = open_page(
-            [MARKS, part.with_pictures([picture('ablation_heads', figure, CHANGE, 'ablation')])]
-        )
-        cells = tab.locator('.whole a.head')
-        before = cells.evaluate_all(inks)
-        tab.select_option('.bs-atlas select', 'effect of losing it (points)')
-        unfold(tab)
-        tab.click('.bs-grids > summary')
-        for place in ('.whole a.head', '.bs-figure .heads a', '.bs-grids .heads a'):
-            found = tab.locator(place).evaluate_all(colours)
-            assert min(sum(each) for at, each in enumerate(found) if at != 4) > 650
-            red, _, blue = found[4]
-            assert red > blue and (red + blue < 200) == bool(dots)
-        for place in ('.bs-atlas .legend', '.bs-figure .key', '.bs-grids .key'):
-            said = tab.inner_text(place)
-            assert meaning in said and 'Full colour: a change that these texts would show' in said
-        marked = tab.locator('.whole a.significant')
-        assert marked.evaluate_all('all => all.map(each => each.hash)') == dots
-        assert ('1 of 6 heads; p corrected (Holm)' in tab.inner_text('.bs-atlas .legend')) == bool(
-            dots
-        )
-        # The white words of dark cells do not stay when cells are light again.
-        tab.select_option('.bs-atlas select', ALL)
-        assert cells.evaluate_all(inks) == before
+    inks = styles('.whole a.head', 'color')
+    tab.select_option('.bs-atlas select', 'effect of losing it (points)')
+    unfold(tab)
+    tab.click('.bs-grids > summary')
+    for place in ('.whole a.head', '.bs-figure .heads a', '.bs-grids .heads a'):
+        *pale, (red, _, blue), last = styles(place, 'backgroundColor')
+        assert min(map(sum, [*pale, last])) > 650
+        assert red > blue and (red + blue < 200) == (size == 1)
+    for place in ('.bs-atlas .legend', '.bs-figure .key', '.bs-grids .key'):
+        said = tab.inner_text(place)
+        assert meaning in said and 'Full colour: a change that these texts would show' in said
+    hashes = tab.eval_on_selector_all('.whole a.significant', 'all => all.map(each => each.hash)')
+    assert hashes == ['#L2-H2'] * (size == 1)
+    legend = tab.inner_text('.bs-atlas .legend')
+    assert ('1 of 6 heads; p corrected (Holm)' in legend) == (size == 1)
+    # The white words of dark cells do not stay when cells are light again.
+    tab.select_option('.bs-atlas select', ALL)
+    assert styles('.whole a.head', 'color') == inks
 
 
 def test_search_finds_heads_and_sentences(open_page, parts):
     tab = open_page(parts)
-    tab.fill('.search input', 'l2-h2')
-    answers = tab.locator('.search li').all_inner_texts()
-    assert set(answers) == {'L2-H2', 'The most is in L2-H2'}
-    tab.locator('.search li a', has_text='L2-H2').and_(tab.locator('a[href="#L2-H2"]')).click()
+
+    def found(asked):
+        tab.fill('.search input', asked)
+        return texts(tab, '.search li')
+
+    assert set(found('l2-h2')) == {'L2-H2', 'The most is in L2-H2'}
+    tab.locator('.search li a[href="#L2-H2"]', has_text='L2-H2').first.click()
     assert tab.inner_text('.card h3') == 'All numbers of L2-H2'
-    tab.fill('.search input', 'nowhere')
-    (nothing,) = tab.locator('.search li').all_inner_texts()
-    assert nothing.startswith('Nothing on this page. Ask for')
+    assert found('nowhere')[0].startswith('Nothing on this page. Ask for')
     # In a reader's words, with what they were taken for.
-    tab.fill('.search input', 'Which head looks at the following token?')
-    first = tab.locator('.search li').first.inner_text()
+    first = found('Which head looks at the following token?')[0]
     assert first == 'L1-H1, next token (attention to the next token)'
-    tab.fill('.search input', 'colour effect')
-    tab.locator('.search li a').first.click()
+    found('colour effect')
+    tab.click('.search li a')
     assert tab.get_attribute('.whole a[href="#L1-H2"]', 'aria-label') == (
         'L1-H2, effect of losing it (points) 50'
     )
-    tab.fill('.search input', 'nowhere')
     # The list covers the page only while it is used.
-    tab.mouse.click(5, 5)
-    assert tab.locator('.search ul').is_hidden()
-    tab.fill('.search input', 'l')
-    tab.fill('.search input', 'l')
-    answers = tab.locator('.search li').all_inner_texts()
-    assert len(answers) <= 13 and len(answers) == len(set(answers))
-    tab.keyboard.press('Escape')
-    assert tab.locator('.search ul').is_hidden()
+    for leave in (lambda: tab.mouse.click(5, 5), lambda: press(tab, 'Escape')):
+        answers = found('l')
+        assert 0 < len(answers) <= 13 and len(answers) == len(set(answers))
+        leave()
+        assert tab.is_hidden('.search ul')
 
 
 @pytest.fixture
@@ -693,55 +650,55 @@ def telephone(open_page, parts):
 
 def unfolded(tab):
     """The places of the sections that are not folded."""
-    parts = tab.locator('.part')
-    return parts.evaluate_all('all => all.flatMap((each, at) => each.open ? [at] : [])')
+    return tab.eval_on_selector_all(
+        '.part', 'all => all.flatMap((each, at) => each.open ? [at] : [])'
+    )
 
 
-def test_on_a_telephone_the_page_is_the_atlas_and_a_list_of_sections(telephone):
-    telephone = telephone()
-    assert unfolded(telephone) == [] and telephone.locator('.bs-atlas .head').first.is_visible()
-    assert telephone.locator('.part > summary h3').count() == 4
+def test_on_a_telephone_the_page_is_the_atlas_and_a_list_of_sections(telephone, open_page, parts):
+    tab = telephone()
+    assert unfolded(tab) == [] and tab.is_visible('.bs-atlas .head')
+    assert count(tab, '.part > summary h3') == 4
     # They stand in one list only.
-    assert telephone.locator('nav ol').first.is_hidden()
-    assert telephone.evaluate('document.documentElement.scrollHeight') < 1500
-    telephone.locator('.part > summary').nth(1).focus()
-    telephone.keyboard.press('Enter')
-    assert unfolded(telephone) == [1]
-    telephone.keyboard.press('Enter')
-    assert unfolded(telephone) == []
+    assert tab.is_hidden('nav ol')
+    assert tab.evaluate('document.documentElement.scrollHeight') < 1500
+    tab.focus('.part > summary >> nth=1')
+    for opened in ([1], []):
+        press(tab, 'Enter')
+        assert unfolded(tab) == opened
+    # Wide screens have everything open.
+    assert unfolded(open_page(parts, viewport={'width': 1400, 'height': 700})) == [0, 1, 2]
 
 
 def test_a_link_to_what_is_folded_opens_it_and_search_finds_it(telephone):
-    telephone = telephone()
-    telephone.fill('.search input', 'the most is in')
-    telephone.keyboard.press('Enter')
-    wait_until(telephone, "document.querySelectorAll('.part')[3].open")
-    assert telephone.locator('.part .answer', has_text='L2-H2').is_visible()
+    tab = telephone()
+    tab.fill('.search input', 'the most is in')
+    press(tab, 'Enter')
+    wait_until(tab, "document.querySelectorAll('.part')[3].open")
+    assert tab.locator('.part .answer', has_text='L2-H2').is_visible()
     # A head opens on a sheet, above which its link stays in view; Escape leads back to it.
-    link, sheet = telephone.locator('.part > p a'), telephone.locator('.sheet .detail')
-    link.click()
-    above, opened = link.bounding_box(), sheet.bounding_box()
-    assert above['y'] >= 0 and above['y'] + above['height'] <= opened['y'] < 600
-    assert opened['y'] + opened['height'] == pytest.approx(700, abs=1)
-    telephone.keyboard.press('Escape')
-    assert telephone.evaluate('document.activeElement.hash') == '#L2-H2' and not sheet.count()
-    telephone.locator('.part > summary').nth(3).click()
+    tab.click('.part > p a')
+    (_, above, _, high), (_, opened, _, height) = (
+        boxes(tab.locator(each))[0] for each in ('.part > p a', '.sheet .detail')
+    )
+    assert above >= 0 and above + high <= opened < 600
+    assert opened + height == pytest.approx(700, abs=1)
+    press(tab, 'Escape')
+    assert tab.evaluate('document.activeElement.hash') == '#L2-H2'
+    assert count(tab, '.sheet .detail') == 0
+    tab.click('.part > summary >> nth=3')
     # Where both have room, it stands beneath the atlas.
-    telephone.click('.bs-atlas a[href="#L1-H2"]')
-    assert unfolded(telephone) == [0] and not sheet.count()
-    tops = [
-        telephone.locator(each).bounding_box()['y'] for each in ('.whole', '.detail h3 >> nth=0')
-    ]
+    tab.click('.bs-atlas a[href="#L1-H2"]')
+    assert unfolded(tab) == [0] and count(tab, '.sheet .detail') == 0
+    atlas, *_, head = boxes(tab.locator('.whole, .detail h3'))[:2, 1]
     # Browsers scroll by whole pixels.
-    assert -1 < tops[0] < tops[1] < 500
+    assert -1 < atlas < head < 500
     # An address that is there already is followed again.
-    for again in range(2):
-        telephone.evaluate("location.hash = '#part2'")
-        wait_until(telephone, "document.querySelectorAll('.part')[2].open")
-        if not again:
-            telephone.locator('.part > summary').nth(2).click()
-            telephone.evaluate('document.querySelector(\'nav a[href="#part2"]\').click()')
-            assert unfolded(telephone) == [0, 2]
+    tab.evaluate("location.hash = '#part2'")
+    wait_until(tab, "document.querySelectorAll('.part')[2].open")
+    tab.click('.part > summary >> nth=2')
+    tab.evaluate('document.querySelector(\'nav a[href="#part2"]\').click()')
+    wait_until(tab, "document.querySelectorAll('.part')[2].open")
 
 
 @pytest.mark.parametrize(
@@ -749,17 +706,8 @@ def test_a_link_to_what_is_folded_opens_it_and_search_finds_it(telephone):
     [('#L2-H3', [0]), ('#part2', [2]), ('#heads', []), ('#%ff', []), ('#%22L1-H1', [])],
 )
 def test_what_an_address_names_is_open_from_the_beginning(telephone, address, opened):
-    telephone = telephone(address)
-    assert unfolded(telephone) == opened
-    if opened:
-        assert telephone.evaluate('scrollY') > 0
-
-
-def test_wide_screens_and_those_without_scripts_have_everything_open(visit, tmp_path, parts):
-    page, narrow = written(tmp_path, parts), {'width': 390, 'height': 700}
-    assert unfolded(visit(page, viewport=narrow | {'width': 1400})) == [0, 1, 2]
-    narrow = visit(page, javascript=False, viewport=narrow)
-    assert narrow.locator('figure img').first.is_visible() and narrow.locator('nav').is_visible()
+    tab = telephone(address)
+    assert unfolded(tab) == opened and (tab.evaluate('scrollY') > 0 or not opened)
 
 
 @pytest.mark.parametrize(
@@ -778,26 +726,22 @@ def test_axe_finds_nothing_that_shuts_anybody_out(visit, tmp_path, parts, others
     def look():
         found = tab.evaluate('axe.run()')
         assert len(found['passes']) > 20
-        assert [
-            (each['id'], each['nodes'][0]['html'])
-            for each in found['violations']
-            if each['impact'] in ('serious', 'critical')
-        ] == []
+        worst = [each for each in found['violations'] if each['impact'] in ('serious', 'critical')]
+        assert [(each['id'], each['nodes'][0]['html']) for each in worst] == []
 
     if width == 390:
-        assert unfolded(tab) == []
         look()
     unfold(tab)
     for each in tab.locator('.bs-grids summary').all():
         each.click()
     tab.click('.further summary')
     for method in scores:
-        tab.get_by_role('combobox', name='Scores of tokens').select_option(method)
+        tab.select_option('[aria-label="Scores of tokens"]', method)
         look()
     tab.click('.bs-atlas a[href="#L1-H1"]')
     look()
-    paper = tab.locator('.bs-explorer').evaluate(
-        'element => getComputedStyle(element).backgroundColor.match(/\\d+/g).map(Number)'
+    paper = tab.eval_on_selector(
+        '.bs-explorer', 'each => getComputedStyle(each).backgroundColor.match(/\\d+/g).map(Number)'
     )
     assert (min(paper[:3]) > 200) == (theme == 'light')
 
@@ -819,50 +763,38 @@ def test_figures_are_dark_where_the_page_is(open_page, parts, theme, colour):
     assert red == colour
 
 
-def test_a_finger_is_told_first_and_taken_there_by_its_second_tap(browser, tmp_path, others):
-    (tmp_path / 'page.html').write_text(written(tmp_path, others), 'utf-8')
-    context = browser.new_context(
-        viewport={'width': 390, 'height': 700}, has_touch=True, is_mobile=True
-    )
-    tab = context.new_page()
-    tab.goto((tmp_path / 'page.html').as_uri())
+def test_a_finger_is_told_first_and_taken_there_by_its_second_tap(open_page, others):
+    tab = open_page(others, viewport={'width': 390, 'height': 700}, has_touch=True, is_mobile=True)
     unfold(tab)
-    for cell, readout in (
-        (tab.locator('.bs-atlas a.head').nth(1), tab.locator('.bs-atlas output')),
-        (tab.locator('.bs-figure a').nth(4), tab.locator('.bs-figure output').first),
-    ):
-        before = tab.evaluate('location.hash')
+    for place, at in (('.bs-atlas', 1), ('.bs-figure', 4)):
+        cell, readout = tab.locator(f'{place} a').nth(at), tab.locator(f'{place} output').first
+        before, name = tab.evaluate('location.hash'), cell.get_attribute('href')
         cell.tap()
-        name = cell.get_attribute('href').removeprefix('#')
-        assert readout.inner_text().startswith(name) and tab.evaluate('location.hash') == before
+        assert readout.inner_text().startswith(name[1:]) and tab.evaluate('location.hash') == before
         assert readout.bounding_box()['y'] < 700
         cell.tap()
-        assert tab.evaluate('location.hash') == f'#{name}'
-    context.close()
+        assert tab.evaluate('location.hash') == name
 
 
-def test_an_address_of_no_head_says_so(visit, tmp_path, parts):
-    page = written(tmp_path, parts)
-    told = {'#L2-H2': '', '#L9-H9': 'This page has no head L9-H9.', '#part1': ''}
-    for address, lost in told.items():
-        tab = visit(page, address=address)
-        assert tab.locator('.search + p').inner_text() == lost
-    tab.evaluate("location.hash = '#l1-h1'")
-    wait_until(tab, "!document.querySelector('.search + p').hidden")
-    tab.evaluate("location.hash = '#L1-H1'")
-    wait_until(tab, "document.querySelector('.search + p').hidden")
+def test_an_address_of_no_head_says_so(open_page, parts):
+    for address, lost in (('#L2-H2', ''), ('#L9-H9', 'This page has no head L9-H9.')):
+        tab = open_page(parts, address=address)
+        assert tab.inner_text('.search + p') == lost
+    for address, hidden in (('L1-H1', ''), ('l1-h1', '!'), ('part1', '')):
+        tab.evaluate(f"location.hash = '#{address}'")
+        wait_until(tab, f"{hidden}document.querySelector('.search + p').hidden")
 
 
 def test_the_names_of_sorted_heads_fit_into_narrow_panels(open_page):
     values = {f'panel {at}': np.random.default_rng(at).random((2, 12)) for at in range(4)}
     grid = picture('x', plots.head_grids(values, label='x'))
     result = Shown(said=(finding('It is L2-H12.'),))
-    marks = np.full((2, 12), 'self', object)
-    parts = [coloured_by(marks), Part('x', result).with_pictures([grid])]
-    tab = open_page(parts)
+    atlas = coloured_by(np.full((2, 12), 'self', object))
+    tab = open_page([atlas, Part('x', result).with_pictures([grid])])
+    unfold(tab)
     figure = shown_in(tab, 'x')
-    figure.locator('select').select_option('as a grid, the heads of each layer sorted')
-    cut = """all => all.filter(each => {
+    figure.locator('select').select_option(SORTED)
+    cut_off = """all => all.filter(each => {
       const range = document.createRange(), box = each.getBoundingClientRect();
       range.selectNodeContents(each);
       const text = range.getBoundingClientRect();
@@ -870,4 +802,4 @@ def test_the_names_of_sorted_heads_fit_into_narrow_panels(open_page):
         || text.top < box.top - 1 || text.bottom > box.bottom + 1;
     }).map(each => each.textContent)"""
     assert figure.locator('.panels > div').count() == 4
-    assert figure.locator('.sorted a').evaluate_all(cut) == []
+    assert figure.locator('.sorted a').evaluate_all(cut_off) == []

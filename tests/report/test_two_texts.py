@@ -103,6 +103,11 @@ def test_in_a_browser(served, browser, pooled):
     for kind in ('console', 'pageerror'):
         tab.on(kind, lambda complaint: complaints.append(str(complaint)))
     tab.goto(f'http://127.0.0.1:{served}/')
+    tab.fill('input[name=text_a]', f'{A} & it ran')
+    tab.keyboard.press('Enter')
+    tab.click('.bs-explorer .head >> nth=0')
+    assert tab.inner_text('.bs-explorer h3') == 'L1-H1'
+    assert tab.input_value('input[name=text_a]') == f'{A} & it ran'
     tab.click('text="Two texts"')
     tab.fill('input[name=text_a]', A)
     tab.fill('input[name=text_b]', B)

@@ -25,26 +25,28 @@ class Texts:
     values: str
 
 
-def counted(calls, value):
+def kept(run, value, *, calls=None, name='a', **depends_on):
+    """Keep a number that is noted in the calls when it is computed."""
+
     def compute():
-        calls.append(value)
+        if calls is not None:
+            calls.append(value)
         return Numbers(np.array([value]))
 
-    return compute
+    return run.keep(name, Numbers, depends_on, compute).values.tolist()
 
 
 def test_other_settings_are_computed_and_the_former_found_again(tmp_path):
     calls = []
     for seed in (0, 1, 0, 1):
         # Another object, as in another process.
-        run = Run(tmp_path)
-        found = run.keep('a', Numbers, {'seed': seed, 'tuple': (1, 2)}, counted(calls, seed))
-        assert found.values.tolist() == [seed]
+        assert kept(Run(tmp_path), seed, calls=calls, seed=seed, tuple=(1, 2)) == [seed]
     assert calls == [0, 1]
     # Another name and another class are something else; the order of settings is nothing.
-    run.keep('b', Numbers, {'seed': 0, 'tuple': (1, 2)}, counted(calls, 2))
+    run = Run(tmp_path)
+    kept(run, 2, calls=calls, name='b', seed=0, tuple=(1, 2))
     run.keep('a', Texts, {'seed': 0, 'tuple': (1, 2)}, lambda: Texts('x'))
-    run.keep('a', Numbers, {'tuple': [1, 2], 'seed': 0}, counted(calls, 3))
+    kept(run, 3, calls=calls, tuple=[1, 2], seed=0)
     assert calls == [0, 1, 2]
 
 
@@ -106,25 +108,24 @@ def test_a_failure_keeps_nothing(tmp_path):
     with pytest.raises(FloatingPointError):
         run.keep('a', Numbers, {}, fail)
     assert not list((tmp_path / 'kept').glob('*.npz'))
-    assert run.keep('a', Numbers, {}, counted([], 1)).values.tolist() == [1]
+    assert kept(run, 1) == [1]
     with pytest.raises(TypeError):
-        Run(tmp_path).keep('a', Numbers, {'mesh': object()}, counted([], 1))
+        kept(Run(tmp_path), 1, mesh=object())
 
 
 def test_a_run_that_is_only_read_stays_as_it_is(tmp_path, caplog):
-    reading = Run(tmp_path, writable=False)
-    assert reading.kept('a', Numbers, {}) is None
-    assert reading.keep('a', Numbers, {}, counted([], 1)).values.tolist() == [1]
-    assert not list(tmp_path.iterdir())
-    Run(tmp_path).keep('a', Numbers, {}, counted([], 1))
-    assert Run(tmp_path).kept('a', Numbers, {}).values.tolist() == [1]
+    reading = lambda: Run(tmp_path, writable=False)
+    assert reading().kept('a', Numbers, {}) is None
+    assert kept(reading(), 1) == [1] and not list(tmp_path.iterdir())
+    kept(Run(tmp_path), 1)
+    assert reading().kept('a', Numbers, {}).values.tolist() == [1]
     # A damaged file stays where it is.
     (file,) = (tmp_path / 'kept').glob('*.npz')
     file.write_bytes(b'of another version')
-    assert Run(tmp_path, writable=False).kept('a', Numbers, {}) is None
+    assert reading().kept('a', Numbers, {}) is None
     assert file.read_bytes() == b'of another version'
     # Another one sets it aside, and asks for nothing.
-    Run(tmp_path).keep('a', Numbers, {}, counted([], 1))
+    kept(Run(tmp_path), 1)
     assert 'Computing again; set aside as' in caplog.text and 'delete' not in caplog.text
 
 
@@ -142,13 +143,10 @@ def _compute_slowly(folder, calls):
 def test_two_processes_compute_it_once(tmp_path):
     calls = tmp_path / 'calls'
     spawn = multiprocessing.get_context('spawn')
-    processes = [
-        spawn.Process(target=_compute_slowly, args=(tmp_path / 'run', calls)) for _ in range(2)
-    ]
-    for process in processes:
-        process.start()
-    for process in processes:
-        process.join()
+    arguments = tmp_path / 'run', calls
+    processes = [spawn.Process(target=_compute_slowly, args=arguments) for _ in range(2)]
+    for step in (spawn.Process.start, spawn.Process.join):
+        list(map(step, processes))
     assert [process.exitcode for process in processes] == [0, 0]
     assert len(calls.read_text().splitlines()) == 1
     assert not list((tmp_path / 'run').rglob('*.partial'))

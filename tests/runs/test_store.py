@@ -51,15 +51,10 @@ def test_what_was_written_is_read(tmp_path):
     before = example(maybe=Inner(np.array(['x', 'yz']), 'n'))
     store.write(tmp_path / 'a.npz', before)
     after = store.read(tmp_path / 'a.npz', Outer)
-    assert (after.number, after.count, after.rows) == (0.1, 3, before.rows)
-    assert after.places == {'L1-H2': (0, 1)} and after.history == before.history
-    assert after.maybe.values.tolist() == ['x', 'yz']
-    assert list(after.by_name) == ['a/b', ''] and after.by_name[''].name == 'é "quoted" \n'
-    np.testing.assert_array_equal(after.by_name['a/b'].values, before.by_name['a/b'].values)
+    np.testing.assert_equal(dataclasses.asdict(after), dataclasses.asdict(before))
+    assert after.rows == before.rows and after.places == before.places
     table = after.tables['0']['[CLS]']
     assert isinstance(table, HeadTable) and table.mean.dtype == np.float32
-    assert table.count == 3.0 and np.isnan(table.variance).all() and table.values is None
-    assert store.read(tmp_path / 'a.npz', Outer).maybe is not None
 
 
 @given(st.floats(allow_nan=False), st.integers(-(2**62), 2**62), st.text())
@@ -82,13 +77,5 @@ def test_another_class_or_version_is_refused(tmp_path):
     store.write(path, Inner(np.zeros(1), 'n'))
     with pytest.raises(ValueError, match='holds Inner, not Outer'):
         store.read(path, Outer)
-
-    @dataclasses.dataclass(frozen=True)
-    class Inner2:
-        FORMAT = 2
-        values: np.ndarray
-        name: str
-
-    Inner2.__name__ = 'Inner'
     with pytest.raises(ValueError, match='is of another version'):
-        store.read(path, Inner2)
+        store.read(path, type('Inner', (Inner,), {'FORMAT': 2}))
