@@ -23,22 +23,22 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
-from bert_secrets_jax.contributions.decomposition import Linearised
+from bert_secrets_jax.contributions.decomposition import margins
 from bert_secrets_jax.data.encoding import Batch
 from bert_secrets_jax.measure.relevance import (
-    activated,
+    LINEAR,
+    after_feed_forward,
     classified,
-    dense,
     fed_forward,
     layers_of,
     normed_by,
+    pooled,
     product,
+    transformed,
 )
 from bert_secrets_jax.model.bert import Bert
 from bert_secrets_jax.model.config import MASKED_LM, BertConfig
 from bert_secrets_jax.model.heads import Head
-
-_STEPS = Linearised()
 
 
 class DirectParts(NamedTuple):
@@ -112,12 +112,12 @@ def _parts(config: BertConfig, weights, top, read: Callable, entered, contexts, 
     given = product('LRNH,LNHD->LRND', contexts, kernels)
 
     def leave(of_layer, entered, given):
-        fed = _fed(config, of_layer, entered, given)
+        fed = fed_forward(config, LINEAR, of_layer, _residual(of_layer, entered, given))
         return _around(config, of_layer, entered, given, fed), fed
 
     left, fed = jax.lax.map(lambda layer: leave(*layer), (weights, entered, given))
     logits, back = jax.vjp(functools.partial(read, mask=mask), top, left[-1])
-    asked = _margins(logits, targets)
+    asked = margins(targets, logits.shape[-1]) * (targets >= 0)[:, None]
     of_top, carried = back(asked)
 
     def step(carried, layer):
@@ -143,10 +143,7 @@ def _parts(config: BertConfig, weights, top, read: Callable, entered, contexts, 
 def _around(config: BertConfig, params, entered, given, fed) -> Float[Array, 'R D']:
     """Return what leaves a layer, given what its heads and its feed-forward layer add."""
     residual = _residual(params, entered, given)
-    if config.family.norm_first:
-        return residual + fed
-    normed = normed_by(config, _STEPS, params['attention_norm'], residual)
-    return normed_by(config, _STEPS, params['output_norm'], normed + fed)
+    return after_feed_forward(config, LINEAR, params, residual, fed)
 
 
 def _residual(params, entered, given) -> Float[Array, 'R D']:
@@ -155,40 +152,21 @@ def _residual(params, entered, given) -> Float[Array, 'R D']:
     return residual if bias is None else residual + bias[None]
 
 
-def _fed(config: BertConfig, params, entered, given) -> Float[Array, 'R D']:
-    """Return the output of the feed-forward layer."""
-    norm = 'output_norm' if config.family.norm_first else 'attention_norm'
-    normed = normed_by(config, _STEPS, params[norm], _residual(params, entered, given))
-    return fed_forward(config, _STEPS, params, normed)
-
-
 def _read(config: BertConfig, embeddings, top, states, *, mask) -> Float[Array, 'R C']:
     """Return the logits of one example, from rows of what leaves the last layer."""
     if config.head != MASKED_LM:
-        return classified(config, _STEPS, top, states[None], mask[None])
+        return classified(config, LINEAR, top, states[None], mask[None])
     family = config.family
     if family.norm_first:
-        states = normed_by(config, _STEPS, top['final_norm'], states)
+        states = normed_by(config, LINEAR, top['final_norm'], states)
     if family.pools_tokens:
-        states = dense(_STEPS, '...D,DF->...F', top['pooler'], states)
-        states = activated(_STEPS, family.pooler_act or config.hidden_act, states)
-        if family.pooler_norm:
-            states = normed_by(config, _STEPS, top['pooler_norm'], states)
+        states = pooled(config, LINEAR, top, states)
     elif not family.lm_plain:
-        states = dense(_STEPS, '...D,DF->...F', top['lm']['dense'], states)
-        states = activated(_STEPS, family.lm_act or config.hidden_act, states)
-        states = normed_by(config, _STEPS, top['lm']['norm'], states)
+        layer, norm = top['lm']['dense'], top['lm']['norm']
+        states = transformed(config, LINEAR, layer, family.lm_act, norm, states)
     table = embeddings['word'] if config.tie_word_embeddings else top['lm']['decoder']
     logits = product('RE,VE->RV', states, table['embedding'])
     return logits + top['lm']['bias'][None] if 'bias' in top.get('lm', {}) else logits
-
-
-def _margins(logits: Float[Array, 'R C'], targets: Int[Array, ' R']) -> Float[Array, 'R C']:
-    """Return the weights of the logits in the margins of the right answers."""
-    classes = logits.shape[-1]
-    right = jax.nn.one_hot(targets, classes)
-    weights = right - (1 - right) / (classes - 1)
-    return weights * (targets >= 0)[:, None]
 
 
 def _biases(gradients, params) -> Float[Array, '']:

@@ -95,18 +95,8 @@ def faithfulness(
     """
     check_shares(shares)
     plan = _Plan.of(scores, shares, seed)
-    descent = Descent.start(pretrained, none(pretrained.config), 'zero', None, compute)
     variants = kept_tokens(encoded, plan.text, plan.kept)
-    batches = bucket(variants, **encoding_for(descent, compute))
-    (logits,) = sweep_all(
-        pretrained,
-        batches,
-        descent,
-        folder=compute.folder,
-        what='Texts without tokens',
-        unit='texts',
-    )
-    logits = logits.astype(np.float64)
+    logits = outputs_of(pretrained, variants, compute).astype(np.float64)
     weights = np.asarray(prediction_weights(jnp.asarray(logits[plan.whole])), np.float64)
     values = logits[:, 0]
     if logits.shape[-1] > 1:
@@ -178,16 +168,12 @@ class _Plan:
     def of(cls, scores: TokenScores, shares: Sequence[float], seed: int) -> '_Plan':
         width = max(map(len, scores.special))
         numbered: dict[tuple[int, bytes], int] = {}
-        kept = []
 
         def number(text: int, lost) -> int:
             """Return the number of a text without some tokens, which has one by then."""
             left = np.arange(width) < len(scores.special[text])
             left[lost] = False
-            known = numbered.setdefault((text, left.tobytes()), len(kept))
-            if known == len(kept):
-                kept.append(left)
-            return known
+            return numbered.setdefault((text, left.tobytes()), len(numbered))
 
         whole, without_one = [], []
         best = np.zeros((2, len(scores.scores), len(shares), len(scores.special)), int)
@@ -204,7 +190,7 @@ class _Plan:
                     best[:, row, column, text] = number(text, top), number(text, rest)
         return cls(
             text=np.array([text for text, _ in numbered], int),
-            kept=np.stack(kept),
+            kept=np.stack([np.frombuffer(left, bool) for _, left in numbered]),
             whole=np.array(whole),
             without_one=without_one,
             best=best,
@@ -226,6 +212,17 @@ def kept_tokens(
         text=encoded.text[rows, order],
         tokenizer=encoded.tokenizer,
     )
+
+
+def outputs_of(
+    pretrained: Pretrained, variants: Encoded, compute: Compute
+) -> Float[np.ndarray, 'V C']:
+    """Return what a model makes of texts without tokens, such as logits."""
+    descent = Descent.start(pretrained, none(pretrained.config), 'zero', None, compute)
+    batches = bucket(variants, **encoding_for(descent, compute))
+    how = {'folder': compute.folder, 'what': 'Texts without tokens', 'unit': 'texts'}
+    (found,) = sweep_all(pretrained, batches, descent, **how)
+    return found
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

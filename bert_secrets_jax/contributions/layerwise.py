@@ -15,14 +15,13 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Shaped
 
-from bert_secrets_jax.contributions.decomposition import Linearised
 from bert_secrets_jax.contributions.layers import Attended, each_layer
 from bert_secrets_jax.contributions.norms import norm_map, pair_norms
-from bert_secrets_jax.measure.relevance import fed_forward, product
+from bert_secrets_jax.measure.relevance import LINEAR, fed_forward, normed_by, product
 from bert_secrets_jax.model.bert import Bert, BertOutput
 from bert_secrets_jax.model.config import BertConfig
 from bert_secrets_jax.model.encoder import RestOfLayer
-from bert_secrets_jax.model.parts import applied, layer_norm, unchanged
+from bert_secrets_jax.model.parts import applied, unchanged
 
 
 def _in_each_layer(
@@ -92,9 +91,8 @@ def alti(config: BertConfig, params, attended: Attended):
     residual = attended.residual
     linear, whole, deviation = unchanged, residual, jnp.ones_like(residual[..., :1])
     if not config.family.norm_first:
-        norm = params['attention_norm']
-        linear = norm_map(norm)
-        whole = applied(layer_norm(config, 'attention_norm'), norm, residual)
+        linear = norm_map(params['attention_norm'])
+        whole = normed_by(config, LINEAR, params['attention_norm'], residual)
         deviation = _deviation(config, residual)
 
     def contribution(token):
@@ -124,6 +122,9 @@ def globenc(config: BertConfig, params, attended: Attended):
     first, second = norm_map(params['attention_norm']), norm_map(params['output_norm'])
     norms = pair_norms(attended, lambda x: second(first(x)), residual=True)
     residual = attended.residual
-    normed = applied(layer_norm(config, 'attention_norm'), params['attention_norm'], residual)
-    fed = normed + fed_forward(config, Linearised(), params, normed)
+    normed = normed_by(config, LINEAR, params['attention_norm'], residual)
+    fed = normed + fed_forward(config, LINEAR, params, residual)
     return norms / (_deviation(config, residual) * _deviation(config, fed))
+
+
+LAYERWISE = {'value zeroing': value_zeroing, 'ALTI': alti, 'GlobEnc': globenc}

@@ -195,6 +195,7 @@ def compared(places: Places | Choices, maps: np.ndarray, seed: int) -> NullTest:
     comparison = comparison_of(places, seed)
     # In two parts, as two batches.
     for part in (np.arange(examples // 2), np.arange(examples // 2, examples)):
-        rows, numbers = comparison.numbers(part)
-        comparison.add(part, values[part[rows], numbers][:, None])
+        rows, numbers = places.of(part)
+        host = part[rows]
+        comparison.add(numbers, values[host, numbers - places.first[host]][:, None])
     return comparison.result()
