@@ -27,6 +27,7 @@ from bert_secrets_jax.contributions.decomposition import margins
 from bert_secrets_jax.data.encoding import Batch
 from bert_secrets_jax.measure.relevance import (
     LINEAR,
+    Hidden,
     after_feed_forward,
     classified,
     fed_forward,
@@ -97,7 +98,7 @@ def direct_parts(
     mask = batch.attention_mask if states.shape[2] > 1 and places is None else None
     table = params['embeddings']['word']['embedding'] if places is not None else None
 
-    def right(states: Float[Array, 'B T D']) -> Bool[Array, 'B R']:
+    def right(states: Hidden) -> Bool[Array, 'B R']:
         logits = Head(config).apply({'params': params}, states, mask, table).logits
         assert logits is not None
         return logits.reshape(*targets.shape, -1).argmax(axis=-1) == targets

@@ -20,6 +20,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from bert_secrets_jax.data.encoding import Batch
+from bert_secrets_jax.measure.relevance import Hidden
 from bert_secrets_jax.model.bert import Bert, check_no_convolution
 from bert_secrets_jax.model.encoder import Embeddings, Layer, kinds_of_layers
 from bert_secrets_jax.model.intervention import Intervention
@@ -90,8 +91,8 @@ def embedded(bert: Bert, params: Mapping[str, Any], batch: Batch) -> tuple[Array
 
 
 def through_layers(
-    bert: Bert, params: Mapping[str, Any], hidden: Float[Array, 'B T D'], scopes, *, first: int = 0
-) -> Float[Array, 'B T D']:
+    bert: Bert, params: Mapping[str, Any], hidden: Hidden, scopes, *, first: int = 0
+) -> Hidden:
     """Return what leaves the last layer if `hidden` enters the layer `first`, from 0."""
     config = bert.config
 

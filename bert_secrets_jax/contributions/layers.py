@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from bert_secrets_jax.measure.relevance import LINEAR, dense, layers_of, product, values_of
+from bert_secrets_jax.measure.relevance import LINEAR, Hidden, dense, layers_of, product, values_of
 from bert_secrets_jax.model.bert import Bert, BertOutput, check_has_all_heads
 from bert_secrets_jax.model.config import BertConfig
 
@@ -29,11 +29,11 @@ class Attended:
       residual: Input plus output of attention, with its bias, before any LayerNorm.
     """
 
-    entered: Float[Array, 'B T D']
+    entered: Hidden
     maps: Float[Array, 'B N T S']
     moved: Float[Array, 'B S N D']
     given: Float[Array, 'B T N D']
-    residual: Float[Array, 'B T D']
+    residual: Hidden
 
 
 def each_layer(

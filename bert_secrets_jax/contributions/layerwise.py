@@ -17,7 +17,7 @@ from jaxtyping import Array, Float, Shaped
 
 from bert_secrets_jax.contributions.layers import Attended, each_layer
 from bert_secrets_jax.contributions.norms import norm_map, pair_norms
-from bert_secrets_jax.measure.relevance import LINEAR, fed_forward, normed_by, product
+from bert_secrets_jax.measure.relevance import LINEAR, Hidden, fed_forward, normed_by, product
 from bert_secrets_jax.model.bert import Bert, BertOutput
 from bert_secrets_jax.model.config import BertConfig
 from bert_secrets_jax.model.encoder import RestOfLayer
@@ -72,7 +72,7 @@ def value_zeroing(config: BertConfig, params, attended: Attended):
     return jnp.moveaxis(turns, 0, -1)
 
 
-def _directions(x: Float[Array, 'B T D']) -> Float[Array, 'B T D']:
+def _directions(x: Hidden) -> Hidden:
     return x / jnp.linalg.norm(x, axis=-1, keepdims=True)
 
 
@@ -105,7 +105,7 @@ def alti(config: BertConfig, params, attended: Attended):
     return jnp.moveaxis(jax.lax.map(contribution, jnp.arange(residual.shape[1])), 0, 1)
 
 
-def _deviation(config: BertConfig, x: Float[Array, 'B T D']) -> Float[Array, 'B T 1']:
+def _deviation(config: BertConfig, x: Hidden) -> Float[Array, 'B T 1']:
     """Return the number that LayerNorm divides by."""
     return jnp.sqrt(x.var(axis=-1, keepdims=True) + config.layer_norm_eps)
 

@@ -12,11 +12,13 @@ import scipy.sparse
 import scipy.sparse.csgraph
 from jaxtyping import Array, Float
 
+from bert_secrets_jax.measure.stream import BatchMaps
+
 # The unit of whole capacities: they are right to 5e-10, and sums up to 1 fit 32 bits.
 _UNIT = 2.0**-30
 
 
-def attention_graph(attentions: Float[Array, 'B L N T S']) -> Float[Array, 'B L T S']:
+def attention_graph(attentions: BatchMaps) -> Float[Array, 'B L T S']:
     """Return the matrix of each layer for rollout and flow: (A + I) / 2, A the mean over heads.
 
     I is the residual stream, which counts as much as attention (Abnar and Zuidema 2020).

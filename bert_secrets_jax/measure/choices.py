@@ -34,7 +34,13 @@ from jaxtyping import Bool, Float, Int
 from bert_secrets_jax.data.annotation import fill_up
 from bert_secrets_jax.data.encoding import WORD, Encoded
 from bert_secrets_jax.measure.nulls import ROUNDING, NullTest, Sums, indicator, no_test, null_test
-from bert_secrets_jax.measure.places import Numbered, check_links, pairs_of
+from bert_secrets_jax.measure.places import (
+    LinkTable,
+    Numbered,
+    check_links,
+    closest_pairs,
+    pairs_of,
+)
 
 # Distances up to the first have an indicator each; the others are bins.
 _DISTANCES, _BINS = 8, (12, 20)
@@ -62,7 +68,7 @@ class Choices(Numbered):
     links: int
 
 
-def choices_of(links: Int[np.ndarray, 'E P 3'], encoded: Encoded, *, reverse: bool) -> Choices:
+def choices_of(links: LinkTable, encoded: Encoded, *, reverse: bool) -> Choices:
     """Return the choices of the queries of links [E, P, 3], the query first or, reversed, last.
 
     The query of a link is that of its closest pair. A word is linked if one of its wordpieces is,
@@ -80,10 +86,7 @@ def choices_of(links: Int[np.ndarray, 'E P 3'], encoded: Encoded, *, reverse: bo
     check_links(links, encoded.text)
     pairs, link, of_link = pairs_of(links[..., [1, 0, 2]] if reverse else links)
     examples, length = encoded.text.shape
-    offset = pairs[:, 1] - pairs[:, 0]
-    order = np.lexsort([2 * np.abs(offset) - (offset < 0), link])
-    closest = order[np.searchsorted(link[order], np.arange(len(of_link)))]
-    codes = np.unique(of_link * length + pairs[closest, 0])
+    codes = np.unique(of_link * length + closest_pairs(pairs, link)[:, 0])
     example, query = np.divmod(codes, length)
     # Which wordpieces are linked to each of these queries, and the texts that they are in.
     codes_of_pairs = of_link[link] * length + pairs[:, 0]
@@ -99,11 +102,10 @@ def choices_of(links: Int[np.ndarray, 'E P 3'], encoded: Encoded, *, reverse: bo
     choice, piece = np.nonzero(inside)
     words = encoded.marks.get(WORD)
     word = piece if words is None else words[example[choice], piece]
-    starts = np.ones(len(choice), bool)
-    starts[1:] = (np.diff(choice) != 0) | (np.diff(word) != 0)
-    row = np.cumsum(starts) - 1
+    places = choice * (word.max(initial=0) + 1) + word
+    _, starts, row = np.unique(places, return_index=True, return_inverse=True)
     begin, of_row = piece[starts], choice[starts]
-    end = piece[np.append(starts[1:], True)[: len(piece)]]
+    end = piece[np.append(starts, len(piece))[1 : len(starts) + 1] - 1]
     is_linked = np.bincount(row, linked[choice, piece], len(begin)) > 0
     first = np.searchsorted(example[of_row], np.arange(examples + 1))
     pieces = np.stack([query[choice], piece, row - first[example[choice]]], axis=1)

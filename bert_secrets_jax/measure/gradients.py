@@ -19,7 +19,7 @@ from jaxtyping import Array, Float
 from bert_secrets_jax.data.encoding import Batch
 from bert_secrets_jax.data.masking import MaskedBatch
 from bert_secrets_jax.measure.statistics import Maps, Marks, Result
-from bert_secrets_jax.measure.stream import stream
+from bert_secrets_jax.measure.stream import BatchMaps, stream
 from bert_secrets_jax.measure.tables import HeadTable
 from bert_secrets_jax.model.bert import BertOutput
 from bert_secrets_jax.model.weights import Pretrained
@@ -71,7 +71,7 @@ def gradient_importance(
 def absolute_gradients(loss: Loss):
     """Return a function that gives |d loss / d attention| in the place of the maps of a batch."""
 
-    def maps_of(bert, params, batch: Batch, **options) -> Float[Array, 'B L N T S']:
+    def maps_of(bert, params, batch: Batch, **options) -> BatchMaps:
         return jnp.abs(map_gradients(loss, bert, params, batch, **options)[0])
 
     return maps_of

@@ -34,7 +34,15 @@ from bert_secrets_jax.brief import check_name, meant
 from bert_secrets_jax.data.annotation import RANDOM
 from bert_secrets_jax.data.encoding import Encoded
 from bert_secrets_jax.measure.choices import Choices, Preference, choices_of
-from bert_secrets_jax.measure.nulls import ROUNDING, NullTest, Sums, indicator, no_test, null_test
+from bert_secrets_jax.measure.nulls import (
+    ROUNDING,
+    NullTest,
+    OfHeads,
+    Sums,
+    indicator,
+    no_test,
+    null_test,
+)
 from bert_secrets_jax.measure.places import (
     CLASSES,
     ELSEWHERE,
@@ -42,8 +50,10 @@ from bert_secrets_jax.measure.places import (
     MOVED,
     POSITIONS,
     Kind,
+    LinkTable,
     Numbered,
     Places,
+    closest_pairs,
     draw_places,
     pairs_of,
     together,
@@ -84,7 +94,7 @@ class RandomLinks:
 class LinkScores:
     """The parts of a `LinkTest` besides its table: small arrays, which can be stored."""
 
-    links: Int[np.ndarray, 'E P 3']
+    links: LinkTable
     nulls: Mapping[str, NullTest]
 
 
@@ -96,7 +106,7 @@ class LinkTest:
     """
 
     table: HeadTable
-    links: Int[np.ndarray, 'E P 3']
+    links: LinkTable
     nulls: Mapping[str, NullTest]
 
     @property
@@ -109,12 +119,12 @@ class LinkTest:
         return np.all([null.above for null in self.nulls.values()], axis=0)
 
     @property
-    def familywise(self) -> Float[np.ndarray, 'L N']:
+    def familywise(self) -> OfHeads:
         """The greatest corrected p-value over the kinds; NaN where a kind has no places."""
         return np.max([null.familywise for null in self.nulls.values()], axis=0)
 
     @property
-    def detectable(self) -> Float[np.ndarray, 'L N']:
+    def detectable(self) -> OfHeads:
         """[L, N] The excess found with a probability of 80 % by the kind that needs most.
 
         NaN where a kind has no places: then no head can be found.
@@ -358,26 +368,19 @@ def turned(links: Int[np.ndarray, '*shape 3']) -> Int[np.ndarray, '*shape 3']:
 
 
 @checked
-def offset_histogram(
-    links: Int[np.ndarray, 'E P 3'],
-) -> tuple[Int[np.ndarray, ' F'], Int[np.ndarray, ' F']]:
+def offset_histogram(links: LinkTable) -> tuple[Int[np.ndarray, ' F'], Int[np.ndarray, ' F']]:
     """Return the offsets [F] between linked wordpieces, ascending, and the number of links of each.
 
     The offset of a link is that of its closest pair; if two pairs are equally close, the negative
     offset counts.
     """
-    pairs, link, examples = pairs_of(links)
-    offset = pairs[:, 1] - pairs[:, 0]
-    # In ascending order 0, -1, 1, -2, 2, ...
-    closeness = np.full(len(examples), np.iinfo(np.int64).max)
-    np.minimum.at(closeness, link, 2 * np.abs(offset) - (offset < 0))
-    closest = np.where(closeness % 2, -(closeness + 1) // 2, closeness // 2)
-    return np.unique(closest, return_counts=True)
+    query, key = closest_pairs(*pairs_of(links)[:2]).T
+    return np.unique(key - query, return_counts=True)
 
 
 @checked
 def offset_baseline(
-    links: Int[np.ndarray, 'E P 3'], offsets: Iterable[int] = OFFSETS, *, count_absent: bool = False
+    links: LinkTable, offsets: Iterable[int] = OFFSETS, *, count_absent: bool = False
 ) -> dict[int, float]:
     """Score ideal heads that put all attention at one offset, such as on the previous wordpiece.
 

@@ -14,6 +14,7 @@ from bert_secrets_jax.measure.tables import HeadTable
 from bert_secrets_jax.stats.resampling import sign_flip_test
 from bert_secrets_jax.stats.student import LEVEL, detectable
 
+OfHeads = Float[np.ndarray, 'L N']
 ROUNDING = 1e-6  # scores are means in float32: less than this apart, they are the same
 _ROUNDS = 2000  # sign flips: the least corrected p-value is 1 / (rounds + 1)
 
@@ -44,12 +45,12 @@ class NullTest:
       preference: The table of the preference for linked words in logits; None for other kinds.
     """
 
-    score: Float[np.ndarray, 'L N']
-    mean: Float[np.ndarray, 'L N']
-    percentile_99: Float[np.ndarray, 'L N']
+    score: OfHeads
+    mean: OfHeads
+    percentile_99: OfHeads
     excess: HeadTable
-    p: Float[np.ndarray, 'L N']
-    familywise: Float[np.ndarray, 'L N']
+    p: OfHeads
+    familywise: OfHeads
     links: int
     possible: float
     preference: HeadTable | None = None
@@ -66,7 +67,7 @@ class NullTest:
         return np.nan_to_num(self.familywise, nan=1.0) <= LEVEL
 
     @property
-    def detectable(self) -> Float[np.ndarray, 'L N']:
+    def detectable(self) -> OfHeads:
         """[L, N] The excess at which a head is found with a probability of 80 %.
 
         The bar is Bonferroni's, which the test is below: what is said to be found is found.

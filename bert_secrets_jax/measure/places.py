@@ -27,6 +27,7 @@ from bert_secrets_jax.brief import check_name
 from bert_secrets_jax.data.annotation import fill_up
 from bert_secrets_jax.data.encoding import Encoded
 
+LinkTable = Int[np.ndarray, 'E P 3']
 Kind = Literal['elsewhere', 'moved', 'positions', 'classes']
 KINDS: tuple[Kind, ...] = ('elsewhere', 'moved', 'positions', 'classes')
 ELSEWHERE, MOVED, POSITIONS, CLASSES = KINDS
@@ -44,7 +45,7 @@ class Numbered:
     """Pairs of wordpieces with numbers in each example."""
 
     # Query, key and number of the place among those of the example, filled up with the number -1.
-    pairs: Int[np.ndarray, 'E P 3']
+    pairs: LinkTable
     first: Int[np.ndarray, ' C']  # [E + 1] the first place of each example, and how many there are
 
     def of(self, examples: np.ndarray) -> tuple[Int[np.ndarray, ' C'], Int[np.ndarray, ' C']]:
@@ -65,9 +66,7 @@ class Places(Numbered):
     possible: Int[np.ndarray, ' X']  # how many they were drawn from; 0 if these were too few
 
 
-def draw_places(
-    links: Int[np.ndarray, 'E P 3'], encoded: Encoded, *, kind: Kind, draws: int, seed: int
-) -> Places:
+def draw_places(links: LinkTable, encoded: Encoded, *, kind: Kind, draws: int, seed: int) -> Places:
     """Draw places for links [E, P, 3] with replacement, all that are possible being as likely.
 
     Places of other inputs are drawn so that these inputs are on average as long as the link's own:
@@ -116,7 +115,7 @@ def draw_places(
     return Places(fill_up(filled), first, example, numbers[:, -1], numbers[:, :-1], possible)
 
 
-def together(drawn: Sequence[Numbered]) -> tuple[Int[np.ndarray, 'E P 3'], Int[np.ndarray, 'D E']]:
+def together(drawn: Sequence[Numbered]) -> tuple[LinkTable, Int[np.ndarray, 'D E']]:
     """Put the places of several draws, of the same examples, into one table like `Numbered.pairs`.
 
     The number that the first place of each draw has in each example [D, E] is returned as well.
@@ -163,7 +162,10 @@ class _Texts:
 
 
 def _moved(texts: _Texts, example: int, pairs):
-    moves = _moves(pairs, texts.text[example])
+    text, positions = texts.text[example], np.unique(pairs)
+    moves = np.arange(-positions[0], len(text) - positions[-1])
+    # Each end stays in its text.
+    moves = moves[(text[positions + moves[:, None]] == text[positions]).all(axis=1)]
     shifts = np.stack([moves, moves], axis=1)
     examples = np.full(len(moves), example)
     free = texts.free(examples, pairs + shifts[:, None])
@@ -186,36 +188,34 @@ def _positions(texts: _Texts, example: int, pairs):
     fits = (texts.text[hosts[:, None], positions] == texts.text[example, positions]).all(axis=1)
     hosts = hosts[fits & (hosts != example)]
     hosts = hosts[texts.free(hosts, np.broadcast_to(pairs, (len(hosts), *pairs.shape)))]
-    kept, chance = _balanced((texts.lengths[hosts] - length)[:, None])
+    kept, chance = _balanced(texts.lengths[hosts] - length)
     return pairs, hosts[kept], np.zeros((kept.sum(), 2), np.int64), chance
 
 
 def _balanced(
-    differences: Int[np.ndarray, 'W D'],
+    differences: Int[np.ndarray, ' W'],
 ) -> tuple[Bool[np.ndarray, ' W'], Float[np.ndarray, ' _'] | None]:
     """Return which places to draw from, and how likely each, so that they differ by 0 on average.
 
     The chances nearest to equal ones: exponential tilting (Hainmueller 2012, "Entropy balancing").
     """
     # Attention to one token falls with the number of tokens, and may change along the text.
-    scaled = differences / np.maximum(np.abs(differences).max(axis=0, initial=0), 1)
-    tilt = np.zeros(scaled.shape[1])
+    scaled, tilt = differences / np.abs(differences).max(initial=1), 0.0
     for _ in range(_STEPS if len(scaled) >= _FEWEST else 0):
-        weight = np.exp(scaled @ tilt)
+        weight = np.exp(scaled * tilt)
         chance = weight / weight.sum()
         mean = chance @ scaled
-        if np.abs(mean).max() < _BALANCED and 1 / (chance**2).sum() >= _FEWEST:
+        if abs(mean) < _BALANCED and 1 / (chance**2).sum() >= _FEWEST:
             return np.ones(len(scaled), bool), chance / chance.sum()
-        spread = (scaled - mean).T @ ((scaled - mean) * chance[:, None])
-        step = np.linalg.solve(spread + 1e-9 * np.eye(len(tilt)), mean)
-        tilt = np.clip(tilt - step * min(1, 2 / np.abs(step).max(initial=1e-9)), -50, 50)
+        step = mean / (chance @ (scaled - mean) ** 2 + 1e-9)
+        tilt = np.clip(tilt - np.clip(step, -2, 2), -50, 50)
     # Nothing balances them: only places that do not differ are left.
-    kept = (differences == 0).all(axis=1)
+    kept = differences == 0
     return kept & (kept.sum() >= _FEWEST), None
 
 
 def pairs_of(
-    links: Int[np.ndarray, 'E P 3'],
+    links: LinkTable,
 ) -> tuple[Int[np.ndarray, 'F 2'], Int[np.ndarray, ' F'], Int[np.ndarray, ' X']]:
     """Return the pairs that are no fillers, the link of each pair, and the example of each link."""
     example, row = np.nonzero(links[..., 2] >= 0)
@@ -225,7 +225,16 @@ def pairs_of(
     return filled[:, :2], link.ravel(), unique[:, 0]
 
 
-def check_links(links: Int[np.ndarray, 'E P 3'], text: Int[np.ndarray, 'E T']) -> None:
+def closest_pairs(
+    pairs: Int[np.ndarray, 'F 2'], link: Int[np.ndarray, ' F']
+) -> Int[np.ndarray, 'X 2']:
+    """Return the closest pair of each link; the negative offset, if two are equally close."""
+    offset = pairs[:, 1] - pairs[:, 0]
+    order = np.lexsort([2 * np.abs(offset) - (offset < 0), link])
+    return pairs[order[np.unique(link[order], return_index=True)[1]]]
+
+
+def check_links(links: LinkTable, text: Int[np.ndarray, 'E T']) -> None:
     """Raise ValueError for links that are not of these texts, or not between their words."""
     if links.ndim != 3 or links.shape[2] != 3 or len(text) != len(links):
         raise ValueError(
@@ -241,13 +250,6 @@ def check_links(links: Int[np.ndarray, 'E P 3'], text: Int[np.ndarray, 'E T']) -
             f'A link of example {examples[link][astray][0]} is to a special token or padding: take '
             'links and text from one Encoded.'
         )
-
-
-def _moves(pairs: Int[np.ndarray, 'P 2'], text: Int[np.ndarray, ' T']) -> Int[np.ndarray, ' W']:
-    """Return by how many positions a link can be moved so that each end stays in its text."""
-    positions = np.unique(pairs)
-    moves = np.arange(-positions[0], len(text) - positions[-1])
-    return moves[(text[positions + moves[:, None]] == text[positions]).all(axis=1)]
 
 
 def _runs(

@@ -39,6 +39,8 @@ from bert_secrets_jax.model.encoder import turned
 from bert_secrets_jax.model.parts import ACTIVATIONS
 from bert_secrets_jax.model.weights import Pretrained
 
+Hidden = Float[Array, 'B T D']
+
 
 class Linearised:
     """Steps of a network that is linear at an input, whose backward pass carries gradients."""
@@ -148,7 +150,7 @@ def walk_back(
     output: BertOutput,
     attention_mask: Shaped[Array, 'B T'],
     start: Callable[[Array], Array],
-) -> tuple[Float[Array, 'B T D'], Float[Array, 'B L N']]:
+) -> tuple[Hidden, Float[Array, 'B L N']]:
     """Walk from the logits, which have what `start` makes of them, down to the embeddings.
 
     Return what arrives there, and at the outputs of the heads, summed over tokens and width.
@@ -184,13 +186,13 @@ def layers_of(config: BertConfig, params: Mapping[str, Any], output: BertOutput)
 def through_layer(
     config: BertConfig,
     steps: Linearised,
-    relevance: Float[Array, 'B T D'],
+    relevance: Hidden,
     params: Mapping[str, Any],
-    hidden: Float[Array, 'B T D'],
+    hidden: Hidden,
     contexts: Float[Array, 'B T N H'],
     maps: Float[Array, 'B N T S'],
     normed: Shaped[Array, ''],
-) -> tuple[Float[Array, 'B T D'], Float[Array, 'B T N H']]:
+) -> tuple[Hidden, Float[Array, 'B T N H']]:
     """Return the relevance of what enters a layer, and that of the outputs of its heads.
 
     It is given that of what leaves the layer, before any final LayerNorm. `normed` says whether the

@@ -27,13 +27,12 @@ from bert_secrets_jax.model.intervention import check_amounts
 from bert_secrets_jax.model.weights import Pretrained, check_whole
 
 K = TypeVar('K', bound=Hashable)
-# Gives the maps [B, L, N, T, S] of a model, its parameters and a batch, like `learned_maps`.
-MapsOf = Callable[..., Float[Array, 'B L N T S']]
+BatchMaps = Float[Array, 'B L N T S']
+# Gives the maps of a model, its parameters and a batch, like `learned_maps`.
+MapsOf = Callable[..., BatchMaps]
 
 
-def learned_maps(
-    bert: Bert, params: Mapping[str, Any], batch: Batch, **options: Any
-) -> Float[Array, 'B L N T S']:
+def learned_maps(bert: Bert, params: Mapping[str, Any], batch: Batch, **options: Any) -> BatchMaps:
     """Return the learned probabilities of a batch; the options are those of `Bert`."""
     return bert.apply({'params': params}, **batch.inputs, **options).attentions
 
@@ -163,7 +162,7 @@ def maps_in(
     params: Mapping[str, Any],
     batch: Batch,
     head_mask: Float[Array, 'L N'] | Float[Array, 'B L N'] | None,
-) -> Float[Array, 'B L N T S']:
+) -> BatchMaps:
     """Return the maps of a batch, from a program that is compiled once for each shape of it."""
     if maps_of is learned_maps:
         # Marks differ from pass to pass, and these maps read none.

@@ -16,6 +16,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
+_Map, _Features = Float[Array, 'R T'], Float[Array, ' F']
+_ByToken = Float[Array, ' T']
 NEAR = 3  # diagonals up to this offset are looked at one by one
 _LEAST = 8  # the room of a map, so that each has three columns and the near diagonals
 _DARK = 0.05  # the share of a uniform cell below which one is dark on the logarithmic scale
@@ -28,7 +30,7 @@ NUMBER = 163  # how many features a map has (F)
 
 def features(
     attention: Float[Array, 'T T'], length: Int[Array, ''], first_text: Int[Array, '']
-) -> Float[Array, ' F']:
+) -> _Features:
     """Return the features of the map of one head; rows and columns from `length` on are padding.
 
     The first text is [CLS] A [SEP], and as long as the whole where there is a single one.
@@ -63,12 +65,12 @@ def features(
 class _Tokens(NamedTuple):
     """The values that all maps, which have a row more (`_along_diagonals`), of an example share."""
 
-    real: Float[Array, ' T']  # 1 for tokens, 0 for padding
+    real: _ByToken  # 1 for tokens, 0 for padding
     n: Float[Array, '']  # the number of tokens
     first_text: Int[Array, '']  # the number of tokens in the first text
     text: Bool[Array, ' T']  # whether a place is in the first text
-    special: Float[Array, ' T']  # 1 for the special tokens
-    cells: Float[Array, 'R T']  # 1 where both are tokens
+    special: _ByToken  # 1 for the special tokens
+    cells: _Map  # 1 where both are tokens
     # 1 for the rows of each third of the map, of the first text, and of the words of each text.
     groups: Float[Array, 'G R']
     offsets: Int[Array, ' K']  # of each diagonal, from the lower left
@@ -113,7 +115,7 @@ class _Sums(NamedTuple):
     """Sums over the cells of a map, less a constant each; all that is linear comes from them."""
 
     groups: Float[Array, 'G T']  # of each column, over the rows of each group
-    rows: Float[Array, ' T']  # of each row
+    rows: _ByToken  # of each row
     diagonals: Float[Array, ' K']  # along each diagonal
     mean: Float[Array, '']  # of the cells
     deviation: Float[Array, '']  # the standard deviation of the cells
@@ -125,7 +127,7 @@ class _Sums(NamedTuple):
         return self.groups[:3].sum(axis=0)
 
 
-def _sums(values: Float[Array, 'R T'], constant, tokens: _Tokens) -> _Sums:
+def _sums(values: _Map, constant, tokens: _Tokens) -> _Sums:
     rows = _by_row(values, tokens)[:-1]
     mean = rows.sum() / tokens.n**2
     squares = jnp.einsum('TS,TS->', values, values, precision=_EXACT) / tokens.n**2
@@ -134,12 +136,12 @@ def _sums(values: Float[Array, 'R T'], constant, tokens: _Tokens) -> _Sums:
     return _Sums(groups, rows, _along_diagonals(values), mean, deviation, constant)
 
 
-def _by_row(values: Float[Array, 'R T'], tokens: _Tokens) -> Float[Array, ' R']:
+def _by_row(values: _Map, tokens: _Tokens) -> Float[Array, ' R']:
     # As a matrix product, which a CPU does faster than a sum.
     return jnp.einsum('TS,S->T', values, tokens.real, precision=_EXACT)
 
 
-def _scale_features(sums: _Sums, factor, lines, tokens: _Tokens) -> Float[Array, ' F']:
+def _scale_features(sums: _Sums, factor, lines, tokens: _Tokens) -> _Features:
     """Return how much of the variance of a multiplied map columns and diagonals explain."""
     n, real, offsets, sizes_of = tokens.n, tokens.real, tokens.offsets, tokens.sizes
     mean = (sums.mean + sums.constant) * factor
@@ -206,9 +208,7 @@ def _scale_features(sums: _Sums, factor, lines, tokens: _Tokens) -> Float[Array,
     return _joined(parts)
 
 
-def _row_features(
-    rows, roots, sums: _Sums, sums_of_roots: _Sums, tokens: _Tokens
-) -> Float[Array, ' F']:
+def _row_features(rows, roots, sums: _Sums, sums_of_roots: _Sums, tokens: _Tokens) -> _Features:
     """Return where the greatest cells of the rows are, how sharp rows are, and how alike."""
     real, n, special = tokens.real, tokens.n, tokens.special
     places = jnp.arange(len(real))
@@ -260,7 +260,7 @@ def _row_features(
     )
 
 
-def _brightness_features(bright, lines, tokens: _Tokens) -> Float[Array, ' F']:
+def _brightness_features(bright, lines, tokens: _Tokens) -> _Features:
     """Return, by level of brightness, how full the map, its columns and its diagonals are."""
     parts = []
     for level in _LEVELS:
@@ -274,7 +274,7 @@ def _brightness_features(bright, lines, tokens: _Tokens) -> Float[Array, ' F']:
     return _joined(parts)
 
 
-def _text_features(rows, log, sums, sums_of_log, tokens: _Tokens) -> Float[Array, ' F']:
+def _text_features(rows, log, sums, sums_of_log, tokens: _Tokens) -> _Features:
     """Return how much rather a token attends to its own text: log odds, 0 for a single text.
 
     Without special tokens and cells near the diagonal, neither of which passes for a block.
@@ -309,7 +309,7 @@ def _text_features(rows, log, sums, sums_of_log, tokens: _Tokens) -> Float[Array
     return _joined(parts)
 
 
-def _joined(parts) -> Float[Array, ' F']:
+def _joined(parts) -> _Features:
     return jnp.concatenate([jnp.atleast_1d(jnp.asarray(part, jnp.float32)) for part in parts])
 
 
@@ -327,7 +327,7 @@ def _is_zero(whole):
     return jnp.maximum(1 - jnp.abs(whole), 0.0)
 
 
-def _first_greatest(values: Float[Array, 'R T']) -> Float[Array, ' R']:
+def _first_greatest(values: _Map) -> Float[Array, ' R']:
     """Return the place of the greatest value of each row, the first of several, for shares."""
     room = values.shape[1]
     is_greatest = 1 + jnp.floor(values - values.max(axis=1, keepdims=True))
@@ -342,7 +342,7 @@ def _windows(columns, offsets, n) -> Float[Array, ' K']:
     return upto[end] - upto[begin]
 
 
-def _top(values: Float[Array, ' T'], count: int) -> Float[Array, ' {count}']:
+def _top(values: _ByToken, count: int) -> Float[Array, ' {count}']:
     """Return the greatest values, the greatest first: for a few, faster than to sort."""
     greatest = []
     for _ in range(count):
@@ -351,7 +351,7 @@ def _top(values: Float[Array, ' T'], count: int) -> Float[Array, ' {count}']:
     return jnp.stack(greatest)
 
 
-def _along_diagonals(values: Float[Array, 'R T']) -> Float[Array, ' K']:
+def _along_diagonals(values: _Map) -> Float[Array, ' K']:
     """Return the sum along each diagonal, from the lower left; the last one has no cell.
 
     In rows that are one cell longer, each column holds one upper and one lower diagonal.
@@ -363,13 +363,13 @@ def _along_diagonals(values: Float[Array, 'R T']) -> Float[Array, ' K']:
     return jnp.concatenate([(of_both - of_upper)[2:], of_upper])
 
 
-def _shifted(values: Float[Array, ' T']) -> Float[Array, 'K T']:
+def _shifted(values: _ByToken) -> Float[Array, 'K T']:
     """Return what stands NEAR places before to NEAR places behind each place; 0 beyond the ends."""
     padded = jnp.pad(values, NEAR)
     return jnp.stack([padded[k : k + len(values)] for k in range(2 * NEAR + 1)])
 
 
-def _near(values: Float[Array, 'R T']) -> Float[Array, 'K T']:
+def _near(values: _Map) -> Float[Array, 'K T']:
     """Return the near diagonals, by the row of each cell; 0 beyond the ends."""
     room = values.shape[1]
     rows = np.arange(room)[None]
