@@ -25,6 +25,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 from bert_secrets_jax.contributions.decomposition import margins
 from bert_secrets_jax.data.encoding import Batch
+from bert_secrets_jax.measure.exact import product
 from bert_secrets_jax.measure.relevance import (
     LINEAR,
     Hidden,
@@ -34,7 +35,6 @@ from bert_secrets_jax.measure.relevance import (
     layers_of,
     normed_by,
     pooled,
-    product,
     transformed,
 )
 from bert_secrets_jax.model.bert import Bert

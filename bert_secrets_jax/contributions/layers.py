@@ -13,7 +13,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from bert_secrets_jax.measure.relevance import LINEAR, Hidden, dense, layers_of, product, values_of
+from bert_secrets_jax.measure.exact import product
+from bert_secrets_jax.measure.relevance import LINEAR, Hidden, dense, layers_of, values_of
 from bert_secrets_jax.model.bert import Bert, BertOutput, check_has_all_heads
 from bert_secrets_jax.model.config import BertConfig
 

@@ -17,7 +17,8 @@ from jaxtyping import Array, Float, Shaped
 
 from bert_secrets_jax.contributions.layers import Attended, each_layer
 from bert_secrets_jax.contributions.norms import norm_map, pair_norms
-from bert_secrets_jax.measure.relevance import LINEAR, Hidden, fed_forward, normed_by, product
+from bert_secrets_jax.measure.exact import product
+from bert_secrets_jax.measure.relevance import LINEAR, Hidden, fed_forward, normed_by
 from bert_secrets_jax.model.bert import Bert, BertOutput
 from bert_secrets_jax.model.config import BertConfig
 from bert_secrets_jax.model.encoder import RestOfLayer

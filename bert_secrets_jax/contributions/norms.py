@@ -13,7 +13,8 @@ from jaxtyping import Array, Float
 
 from bert_secrets_jax.contributions.layers import Attended, each_layer
 from bert_secrets_jax.data.encoding import Batch
-from bert_secrets_jax.measure.relevance import Hidden, product
+from bert_secrets_jax.measure.exact import product
+from bert_secrets_jax.measure.relevance import Hidden
 from bert_secrets_jax.measure.statistics import Marks, Result
 from bert_secrets_jax.measure.stream import BatchMaps
 from bert_secrets_jax.model.bert import Bert

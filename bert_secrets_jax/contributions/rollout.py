@@ -12,6 +12,7 @@ import scipy.sparse
 import scipy.sparse.csgraph
 from jaxtyping import Array, Float
 
+from bert_secrets_jax.measure.exact import product
 from bert_secrets_jax.measure.stream import BatchMaps
 
 # The unit of whole capacities: they are right to 5e-10, and sums up to 1 fit 32 bits.
@@ -35,7 +36,7 @@ def rollout(matrices: Float[Array, 'B L T S']) -> Float[Array, 'B L T S']:
     """
 
     def step(below, matrix):
-        reached = jnp.einsum('BTK,BKS->BTS', matrix, below, precision=jax.lax.Precision.HIGHEST)
+        reached = product('BTK,BKS->BTS', matrix, below)
         return reached, reached
 
     rows, _, length, _ = matrices.shape

@@ -37,6 +37,7 @@ from bert_secrets_jax.contributions.rollout import attention_graph, flow, rollou
 from bert_secrets_jax.data.encoding import Batch, Encoded, bucket, tokenize
 from bert_secrets_jax.data.tasks import Text
 from bert_secrets_jax.devices import fetch
+from bert_secrets_jax.measure.exact import product
 from bert_secrets_jax.model.bert import Bert, check_finite
 from bert_secrets_jax.model.heads import Head, pooled_tokens
 from bert_secrets_jax.model.weights import Pretrained
@@ -209,7 +210,7 @@ def _score(
     read = pooled_tokens(bert.config, tokens, mask)
 
     def read_rows(matrix: Float[Array, 'B T S']):
-        return jnp.einsum('BT,BTS->BS', read, matrix, precision=jax.lax.Precision.HIGHEST)
+        return product('BT,BTS->BS', read, matrix)
 
     scores: dict[str, Any] = {}
     missed = jnp.zeros((2, len(mask)))

@@ -18,6 +18,7 @@ from jaxtyping import Array, Float
 
 from bert_secrets_jax.data.encoding import Batch
 from bert_secrets_jax.data.masking import MaskedBatch
+from bert_secrets_jax.measure.exact import product
 from bert_secrets_jax.measure.statistics import Maps, Marks, Result
 from bert_secrets_jax.measure.stream import BatchMaps, stream
 from bert_secrets_jax.measure.tables import HeadTable
@@ -102,6 +103,6 @@ def by_type(gradients: Maps, marks: Marks) -> Result:
     # As product and sum XLA makes it part of the loop over the maps.
     received = (gradients * token[None, None, :, None]).sum(axis=-2)
     sizes = types.sum(axis=-1)
-    total = jnp.einsum('LNS,FS->LNF', received, types, precision=jax.lax.Precision.HIGHEST)
+    total = product('LNS,FS->LNF', received, types)
     means = total / jnp.maximum(sizes * token.sum(), 1)[None, None]
     return means, (sizes > 0).astype(jnp.float32)

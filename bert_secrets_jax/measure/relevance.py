@@ -30,6 +30,7 @@ from jax.sharding import Mesh
 from jaxtyping import Array, Float, Shaped
 
 from bert_secrets_jax.data.encoding import Batch
+from bert_secrets_jax.measure.exact import product
 from bert_secrets_jax.measure.statistics import Marks, Result
 from bert_secrets_jax.measure.stream import stream
 from bert_secrets_jax.measure.tables import HeadTable
@@ -331,11 +332,6 @@ def linear(rule: Rule, equation: str, inputs, weights):
     weights receive none.
     """
     return product(equation, inputs, weights)
-
-
-def product(equation: str, *arrays: Array) -> Array:
-    """Return an einsum in float32 on every device."""
-    return jnp.einsum(equation, *arrays, precision=jax.lax.Precision.HIGHEST)
 
 
 def _forward(rule, equation, inputs, weights):

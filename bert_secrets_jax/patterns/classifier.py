@@ -30,6 +30,7 @@ from jaxtyping import Array, Float, Int
 from bert_secrets_jax.brief import check_name
 from bert_secrets_jax.files import checksum, open_regular, parse_json, write_atomically
 from bert_secrets_jax.measure.catalogue import Described, StatisticFamily
+from bert_secrets_jax.measure.exact import product
 from bert_secrets_jax.measure.statistics import Comparison, Maps, Marks, Names, Result, Statistic
 from bert_secrets_jax.patterns.classes import CLASSES, TITLES
 from bert_secrets_jax.patterns.features import NUMBER, features
@@ -184,15 +185,14 @@ def judge(classifier: Classifier, seen: Float[_AnyArray, 'B F']) -> Float[Array,
     """Return C logits, calibrated on models without labels, and the distance to the nearest map."""
     standard = standardised(seen, classifier.center, classifier.scale)
     known = jnp.asarray(classifier.known)
-    exact = jax.lax.Precision.HIGHEST
     squares = (
         jnp.square(standard).sum(axis=1)[:, None]
         + jnp.square(known).sum(axis=1)[None]
-        - 2 * jnp.einsum('BF,MF->BM', standard, known, precision=exact)
+        - 2 * product('BF,MF->BM', standard, known)
     )
     squares = jnp.maximum(squares, 0)
     kernel = jnp.exp(-classifier.width * squares)
-    scores = jnp.einsum('BM,MC->BC', kernel, classifier.weights, precision=exact)
+    scores = product('BM,MC->BC', kernel, classifier.weights)
     distance = jnp.sqrt(squares.min(axis=1, keepdims=True) / known.shape[1])
     return jnp.concatenate([scores / classifier.temperature, distance], axis=1)
 

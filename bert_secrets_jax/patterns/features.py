@@ -11,10 +11,11 @@ features.
 
 from typing import NamedTuple
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
+
+from bert_secrets_jax.measure.exact import product
 
 _Map, _Features = Float[Array, 'R T'], Float[Array, ' F']
 _ByToken = Float[Array, ' T']
@@ -24,7 +25,6 @@ _DARK = 0.05  # the share of a uniform cell below which one is dark on the logar
 # Bands as shares of the length, and levels of brightness as shares of the brightest cell.
 _BANDS = (0.05, 0.12, 0.25)
 _LEVELS = (0.05, 0.1, 0.2, 0.4, 0.7)
-_EXACT = jax.lax.Precision.HIGHEST
 NUMBER = 163  # how many features a map has (F)
 
 
@@ -47,8 +47,8 @@ def features(
     roots = jnp.sqrt(rows)
     log = _log(rows, n) * tokens.cells
     # Beside those of even attention, so that sums of an all but even map are as exact as others.
-    sums = _sums((rows - 1 / n) * tokens.cells, 1 / n, tokens)
-    sums_of_roots = _sums((roots - 1 / jnp.sqrt(n)) * tokens.cells, 1 / jnp.sqrt(n), tokens)
+    sums = _sums(rows, 1 / n, tokens)
+    sums_of_roots = _sums(roots, 1 / jnp.sqrt(n), tokens)
     sums_of_log = _sums(log, 0.0, tokens)
     return jnp.concatenate(
         [
@@ -128,17 +128,18 @@ class _Sums(NamedTuple):
 
 
 def _sums(values: _Map, constant, tokens: _Tokens) -> _Sums:
+    values = (values - constant) * tokens.cells
     rows = _by_row(values, tokens)[:-1]
     mean = rows.sum() / tokens.n**2
-    squares = jnp.einsum('TS,TS->', values, values, precision=_EXACT) / tokens.n**2
+    squares = product('TS,TS->', values, values) / tokens.n**2
     deviation = jnp.sqrt(jnp.maximum(squares - mean**2, 0))
-    groups = jnp.einsum('GT,TS->GS', tokens.groups, values, precision=_EXACT)
+    groups = product('GT,TS->GS', tokens.groups, values)
     return _Sums(groups, rows, _along_diagonals(values), mean, deviation, constant)
 
 
 def _by_row(values: _Map, tokens: _Tokens) -> Float[Array, ' R']:
     # As a matrix product, which a CPU does faster than a sum.
-    return jnp.einsum('TS,S->T', values, tokens.real, precision=_EXACT)
+    return product('TS,S->T', values, tokens.real)
 
 
 def _scale_features(sums: _Sums, factor, lines, tokens: _Tokens) -> _Features:
@@ -162,8 +163,8 @@ def _scale_features(sums: _Sums, factor, lines, tokens: _Tokens) -> _Features:
     means, left_means = (each / jnp.maximum(sizes_of, 1) for each in (along, left))
     near = jnp.abs(offsets) <= NEAR
     left_lines = ((lines - mean) / deviation - _shifted(columns)) * tokens.near
-    line_sums = jnp.einsum('RT,KT->RK', tokens.thirds, left_lines, precision=_EXACT)
-    line_sizes = jnp.einsum('RT,KT->RK', tokens.thirds, tokens.near, precision=_EXACT)
+    line_sums = product('RT,KT->RK', tokens.thirds, left_lines)
+    line_sizes = product('RT,KT->RK', tokens.thirds, tokens.near)
     line_means = left_lines.sum(axis=1) / jnp.maximum(tokens.near.sum(axis=1), 1)
     line_through = (line_sums / jnp.maximum(line_sizes, 1)).min(axis=0)
     beside = (jnp.abs(offsets) > NEAR) & (jnp.abs(offsets) <= 8)
@@ -294,14 +295,14 @@ def _text_features(rows, log, sums, sums_of_log, tokens: _Tokens) -> _Features:
     for width in (None, float(NEAR), jnp.maximum(0.15 * n, 2)):
         far = jnp.ones_like(tokens.cells) if width is None else (distance > width) * 1.0
         texts = tokens.groups[4:]
-        count = jnp.einsum('AT,TS,BS->AB', texts, far, words, precision=_EXACT)
+        count = product('AT,TS,BS->AB', texts, far, words)
         for each, of_each in ((rows, sums), (log, sums_of_log)):
             if width is None:
-                found = jnp.einsum('AS,BS->AB', of_each.groups[4:], words, precision=_EXACT)
+                found = product('AS,BS->AB', of_each.groups[4:], words)
                 found = found + count * of_each.constant
             else:
-                of_text = jnp.einsum('TS,BS->TB', each * far, words, precision=_EXACT)
-                found = jnp.einsum('AT,TB->AB', texts, of_text, precision=_EXACT)
+                of_text = product('TS,BS->TB', each * far, words)
+                found = product('AT,TB->AB', texts, of_text)
             found = found / jnp.maximum(count, 1)
             if each is rows:
                 found = jnp.log(jnp.maximum(found * n, 1e-3))

@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 
 import bert_secrets_jax as bs
-from bert_secrets_jax.data.encoding import encode, tokenize
+from bert_secrets_jax.data.encoding import encode
 from bert_secrets_jax.data.tasks import Example
-from bert_secrets_jax.measure import statistics, stream
+from bert_secrets_jax.measure import statistics
 from bert_secrets_jax.measure.collect import collect
-from tests.conftest import forward, random_params
+from tests.conftest import random_params
 from tests.model import numpy_bert
 from tests.probes.conftest import LETTERS
 
@@ -139,48 +139,6 @@ def test_statistics_that_do_not_fit(pretrained, tokenizer, examples):
         collect(pretrained, batches, STATISTICS, keep_values=True)
 
 
-class Listed:
-    """A reducer that keeps what it is given."""
-
-    def __init__(self):
-        self.values = {}
-
-    def add(self, examples, values):
-        for example, value in zip(examples.tolist(), values, strict=True):
-            assert example not in self.values
-            self.values[example] = value
-
-    def result(self):
-        return self.values
-
-
-def test_a_reduction_sees_every_example_once(pretrained, tokenizer, examples):
-    """Batches of several lengths with filler rows equal examples measured one by one."""
-    rng = np.random.default_rng(0)
-    encoded = tokenize(tokenizer, examples, max_length=24)
-    # All numbers occur among the places.
-    places = rng.integers(1, encoded.lengths[:, None, None] - 1, (23, 5, 3))
-    places[..., 2] = (0, 1, 1, 2, -1)
-    batches = encode_all(tokenizer, examples, tokens_per_batch=120, buckets=(8, 16))
-    assert len({batch.example.shape for batch in batches}) > 1
-    assert any((batch.example < 0).any() for batch in batches)
-    marked = [
-        dataclasses.replace(batch, marks=batch.marks | {'random': places[batch.example]})
-        for batch in batches
-    ]
-    reduction = stream.Reduction(statistics.attention_at_places(), Listed)
-    found = stream.stream((pretrained,), marked, {'places': reduction})['places']
-    (whole,) = encode_all(tokenizer, examples, tokens_per_batch=10**6, buckets=())
-    maps = np.asarray(forward(pretrained.bert, pretrained.params, whole.inputs).attentions)
-    assert sorted(found) == list(range(23))
-    for row, example in enumerate(whole.example):
-        for number in range(3):
-            query, key, _ = places[example][places[example, :, 2] == number].T
-            expected = maps[row][:, :, query, key].max(-1)
-            np.testing.assert_allclose(found[example][..., number], expected, atol=2e-6)
-        assert (found[example][..., 3:] == 0).all()
-
-
 def test_memory_does_not_grow_with_the_corpus(pretrained, tokenizer, examples):
     """A streamed run of many batches leaves no more arrays alive than a short one."""
     (batch,) = encode_all(tokenizer, examples[:2], buckets=())
@@ -197,14 +155,6 @@ def test_memory_does_not_grow_with_the_corpus(pretrained, tokenizer, examples):
     alive.clear()
     collect(pretrained, from_corpus(60), STATISTICS)
     assert max(alive[10:]) <= max(alive[:10])
-
-
-def test_repeated_calls_compile_once(pretrained, tokenizer, examples):
-    batches = encode_all(tokenizer, examples)
-    collect(pretrained, batches, STATISTICS)
-    before = stream._measured._cache_size()
-    collect(pretrained, batches, dict(STATISTICS))
-    assert stream._measured._cache_size() == before
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import pytest
 
 from bert_secrets_jax.measure.links import _Comparison
 from bert_secrets_jax.measure.places import CLASSES, ELSEWHERE, KINDS, MOVED, POSITIONS, draw_places
-from tests.measure.worlds import compared, texts_with_links
+from tests.measure.worlds import compared, offset_and_links, texts_with_links
 
 FILLER = (0, 0, -1)
 # Made here: inside a strategy, checks of its types would draw random numbers.
@@ -189,11 +189,7 @@ def test_deterministic_heads():
     encoded, links = texts_with_links(np.random.default_rng(1), 150, 10, 16)
     keep = links[..., 0] - links[..., 1] == 1
     links = np.where(keep[..., None], links, np.array(FILLER))
-    length = encoded.text.shape[1]
-    maps = np.zeros((150, 2, length, length), np.float32)
-    maps[:, 0] = np.eye(length, k=-1)
-    example, row = np.nonzero(links[..., 2] >= 0)
-    maps[example, 1, links[example, row, 0], links[example, row, 1]] = 1
+    maps = offset_and_links(encoded, links)
     for kind in OF_PLACES:
         places = draw_places(links, encoded, kind=kind, draws=20, seed=0)
         found = compared(places, maps, 0)

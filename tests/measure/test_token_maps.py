@@ -12,7 +12,7 @@ import pytest
 import bert_secrets_jax as bs
 from bert_secrets_jax.analyses import example_maps
 from bert_secrets_jax.contributions.attention_maps import KINDS
-from bert_secrets_jax.contributions.layerwise import alti, globenc, value_zeroing
+from bert_secrets_jax.contributions.layerwise import LAYERWISE
 from bert_secrets_jax.contributions.norms import shares_of_norms
 from bert_secrets_jax.contributions.rollout import attention_graph, rollout
 from bert_secrets_jax.contributions.scores import token_scores
@@ -40,8 +40,7 @@ def test_maps_are_the_model_s_without_padding(pretrained):
 
 def test_further_maps_are_those_of_the_text_by_itself(pretrained):
     """Without padding: of norms a map for each head, of the others one for all heads of a layer."""
-    methods = {'value zeroing': value_zeroing, 'ALTI': alti, 'GlobEnc': globenc}
-    text, kinds = 'the cat saw a dog', ['norms', 'rollout', *methods]
+    text, kinds = 'the cat saw a dog', ['norms', 'rollout', *LAYERWISE]
     (plain,) = bs.attention_maps(pretrained, [text])
     (maps,) = bs.attention_maps(pretrained, [text], kinds=kinds)
     np.testing.assert_allclose(maps.attentions, plain.attentions, atol=1e-6)
@@ -53,7 +52,7 @@ def test_further_maps_are_those_of_the_text_by_itself(pretrained):
     def further(params, inputs):
         output = forward(bert, params, inputs)
         given = bert, params, output, inputs['attention_mask']
-        found = {kind: method(*given)[0] for kind, method in methods.items()}
+        found = {kind: method(*given)[0] for kind, method in LAYERWISE.items()}
         return found | {'rollout': rollout(attention_graph(output.attentions))[0]}
 
     expected = further(params, dict(encoded))

@@ -173,6 +173,16 @@ def head(rng, encoded: Encoded, *preferences, links=None, strength: float = 0) -
     return (weights / weights.sum(axis=-1, keepdims=True)).astype(np.float32)
 
 
+def offset_and_links(encoded: Encoded, links: np.ndarray) -> np.ndarray:
+    """Return the maps [E, 2, T, T] of a head that looks one token back, and of one of the links."""
+    examples, length = encoded.text.shape
+    maps = np.zeros((examples, 2, length, length), np.float32)
+    maps[:, 0] = np.eye(length, k=-1)
+    example, row = np.nonzero(links[..., 2] >= 0)
+    maps[example, 1, links[example, row, 0], links[example, row, 1]] = 1
+    return maps
+
+
 def places_of(
     encoded: Encoded, links: np.ndarray, *, draws: int, seed: int
 ) -> dict[str, Places | Choices]:
