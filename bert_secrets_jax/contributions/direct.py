@@ -112,39 +112,35 @@ def _parts(config: BertConfig, weights, top, read: Callable, entered, contexts, 
     kernels = weights['attention']['output']['kernel']
     given = product('LRNH,LNHD->LRND', contexts, kernels)
 
-    def leave(of_layer, entered, given):
-        fed = fed_forward(config, LINEAR, of_layer, _residual(of_layer, entered, given))
-        return _around(config, of_layer, entered, given, fed), fed
+    def fed_by(layer):
+        of_layer, entered, given = layer
+        return fed_forward(config, LINEAR, of_layer, _residual(of_layer, entered, given))
 
-    left, fed = jax.lax.map(lambda layer: leave(*layer), (weights, entered, given))
-    logits, back = jax.vjp(functools.partial(read, mask=mask), top, left[-1])
+    fed = jax.lax.map(fed_by, (weights, entered, given))
+
+    def path(top, weights, first, given, fed):
+        """Return the logits and the states, whose factors and what layers add are constant."""
+
+        def step(state, layer):
+            of_layer, given, fed = layer
+            residual = _residual(of_layer, state, given)
+            state = after_feed_forward(config, LINEAR, of_layer, residual, fed)
+            return state, state
+
+        last, left = jax.lax.scan(step, first, (weights, given, fed))
+        return read(top, last, mask=mask), left
+
+    logits, back, left = jax.vjp(path, top, weights, entered[0], given, fed, has_aux=True)
     asked = margins(targets, logits.shape[-1]) * (targets >= 0)[:, None]
-    of_top, carried = back(asked)
-
-    def step(carried, layer):
-        of_layer, entered, given, fed = layer
-        around = functools.partial(_around, config)
-        _, back = jax.vjp(around, of_layer, entered, given, fed)
-        of_weights, below, of_given, of_fed = back(carried)
-        parts = (
-            (of_given * given).sum(axis=(0, 2)),
-            (of_fed * fed).sum(),
-            _biases(of_weights, of_layer),
-        )
-        return below, parts
-
-    carried, (heads, of_fed, biases) = jax.lax.scan(
-        step, carried, (weights, entered, given, fed), reverse=True
+    of_top, of_weights, of_first, of_given, of_fed = back(asked)
+    return (
+        (of_given * given).sum(axis=(1, 3)),
+        (of_fed * fed).sum(axis=(1, 2)),
+        jnp.append(jax.vmap(_biases)(of_weights, weights), _biases(of_top, top)),
+        (of_first * entered[0]).sum(),
+        (logits * asked).sum(),
+        left,
     )
-    biases = jnp.append(biases, _biases(of_top, top))
-    embeddings = (carried * entered[0]).sum()
-    return heads, of_fed, biases, embeddings, (logits * asked).sum(), left
-
-
-def _around(config: BertConfig, params, entered, given, fed) -> Float[Array, 'R D']:
-    """Return what leaves a layer, given what its heads and its feed-forward layer add."""
-    residual = _residual(params, entered, given)
-    return after_feed_forward(config, LINEAR, params, residual, fed)
 
 
 def _residual(params, entered, given) -> Float[Array, 'R D']:

@@ -5,7 +5,8 @@ matrices of all layers; flow asks how much could flow through them if they were 
 Zuidema 2020, "Quantifying Attention Flow in Transformers").
 """
 
-import jax
+import itertools
+
 import jax.numpy as jnp
 import numpy as np
 import scipy.sparse
@@ -34,15 +35,10 @@ def rollout(matrices: Float[Array, 'B L T S']) -> Float[Array, 'B L T S']:
     Rows that sum to 1 in all matrices do so in the products. The identity is not added: what stays
     on the residual stream must be part of the matrices, as in `attention_graph`.
     """
-
-    def step(below, matrix):
-        reached = product('BTK,BKS->BTS', matrix, below)
-        return reached, reached
-
-    rows, _, length, _ = matrices.shape
-    identity = jnp.broadcast_to(jnp.eye(length, dtype=matrices.dtype), (rows, length, length))
-    _, products = jax.lax.scan(step, identity, jnp.moveaxis(matrices, 1, 0))
-    return jnp.moveaxis(products, 0, 1)
+    products = itertools.accumulate(
+        jnp.moveaxis(matrices, 1, 0), lambda below, matrix: product('BTK,BKS->BTS', matrix, below)
+    )
+    return jnp.stack(list(products), axis=1)
 
 
 def flow(

@@ -29,7 +29,6 @@ from bert_secrets_jax.contributions.integrated import (
     check_steps,
     embedded,
     integrated_gradients,
-    reference_ids,
     through_layers,
 )
 from bert_secrets_jax.contributions.layerwise import LAYERWISE
@@ -231,13 +230,9 @@ def _score(
         elif method == INTEGRATED:
             assert output.logits is not None
             weights = prediction_weights(output.logits)
-            scores[method] = integrated_gradients(bert, params, batch, weights, steps=steps)
-            # Where positions are read from the wordpieces, they are those of the text.
-            start = params['embeddings']['word']['embedding'][reference_ids(bert, batch)]
-            reference = bert.apply({'params': params}, **batch.inputs, inputs_embeds=start).logits
-            assert reference is not None
-            change = ((output.logits - reference) * weights).sum(axis=-1)
-            missed = jnp.stack([change, change - (scores[method] * mask).sum(axis=-1)])
+            integrated, change = integrated_gradients(bert, params, batch, weights, steps=steps)
+            scores[method] = integrated
+            missed = jnp.stack([change, change - (integrated * mask).sum(axis=-1)])
         elif method in (TIMES_INPUT, 'gradient norm'):
             entered, gradients = _gradients(bert, params, batch)
             if method == TIMES_INPUT:

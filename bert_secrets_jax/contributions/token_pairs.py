@@ -24,7 +24,7 @@ from bert_secrets_jax.ablation.contexts import on_devices
 from bert_secrets_jax.ablation.sweep import default_chunk_tokens
 from bert_secrets_jax.brief import brief, check_name
 from bert_secrets_jax.compute import Compute
-from bert_secrets_jax.contributions.faithfulness import kept_tokens, outputs_of
+from bert_secrets_jax.contributions.faithfulness import kept_tokens, outputs_of, plan_of
 from bert_secrets_jax.contributions.integrated import (
     STEPS,
     check_steps,
@@ -229,14 +229,11 @@ def _with_and_without(
     pretrained: Pretrained, encoded: Encoded, compute: Compute
 ) -> tuple[Float[np.ndarray, 'E D'], list[np.ndarray]]:
     """Return the embeddings of texts, and without each token [T, D]; NaN if it is special."""
-    real = np.arange(encoded.special.shape[1]) < encoded.lengths[:, None]
-    text, lost = np.nonzero(real & ~encoded.special)
-    kept = np.concatenate([real, real[text]])
-    kept[len(real) + np.arange(len(text)), lost] = False
-    variants = kept_tokens(encoded, np.concatenate([np.arange(len(real)), text]), kept)
-    found = outputs_of(pretrained, variants, compute)
+    _, special = tokens_of(encoded)
+    plan = plan_of(special)
+    found = outputs_of(pretrained, kept_tokens(encoded, plan.text, plan.kept), compute)
     check_finite(found)
-    without = [np.full((length, found.shape[1]), np.nan) for length in encoded.lengths]
-    for number, (of, at) in enumerate(zip(text, lost, strict=True), len(real)):
-        without[of][at] = found[number]
-    return found[: len(real)], without
+    without = [np.full((len(each), found.shape[1]), np.nan) for each in special]
+    for each, of_text, numbers in zip(without, special, plan.without_one, strict=True):
+        each[~of_text] = found[numbers]
+    return found[plan.whole], without

@@ -223,8 +223,8 @@ def _indicators(where, *codes) -> scipy.sparse.csr_array:
 class Preference:
     """Adds up the attention of choices by batch; memory grows with choices and examples alone."""
 
-    def __init__(self, choices: Choices, seed: int):
-        self._choices, self._seed = choices, seed
+    def __init__(self, choices: Choices):
+        self._choices = choices
         choice, examples = choices.choice, len(choices.pairs)
         # The products of sparse arrays have no type that is known.
         features: Any = choices.features
@@ -254,14 +254,12 @@ class Preference:
         self._logits = Sums(scipy.sparse.vstack([member, by_example, features.T]))
         self._own = Sums(indicator(choice, len(sizes), choices.linked * 1.0))
 
-    def add(self, numbers: Int[np.ndarray, ' C'], scores: Float[np.ndarray, 'C L N']) -> None:
+    def add(self, numbers: Int[np.ndarray, ' C'], scores: Float[np.ndarray, 'C H']) -> None:
         """Add the attention to the words of these numbers."""
-        self._shape = scores.shape[1:]
-        flat = scores.reshape(len(scores), int(np.prod(self._shape)))
-        self._logits.add(numbers, np.log(np.maximum(flat, _FLOOR, dtype=np.float64)))
-        self._own.add(numbers, flat)
+        self._logits.add(numbers, np.log(np.maximum(scores, _FLOOR, dtype=np.float64)))
+        self._own.add(numbers, scores)
 
-    def result(self) -> NullTest:
+    def result(self, shape: tuple[int, int], seed: int) -> NullTest:
         """Return the test of a preference for linked words, and its size in logits."""
         choices = self._choices
         examples, of_choice = len(choices.pairs), len(choices.example)
@@ -271,7 +269,7 @@ class Preference:
         totals, left, features = self._logits.split(of_choice, examples)
         features -= self._means.T @ totals
         if not self._told or count < 2 or not np.isfinite(features).all():
-            none = no_test(self._shape, count, 0)
+            none = no_test(shape, count, 0)
             return dataclasses.replace(none, preference=none.excess)
         information = self._information.sum()
         preference = left.sum(axis=0) / information
@@ -301,10 +299,10 @@ class Preference:
         mean = indicator(choices.example, examples, 1 / of_example[choices.example])[takes_part]
         own, without, slope = (mean @ each for each in (own, without, without * (1 - without)))
         return null_test(
-            self._shape,
+            shape,
             flipped,
             own - without + slope.mean(axis=0) * error,
-            seed=self._seed,
+            seed=seed,
             links=choices.links,
             possible=float(np.median(np.bincount(choices.choice))),
             preference=(preference, error),

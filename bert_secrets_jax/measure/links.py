@@ -21,6 +21,7 @@ is filler. An offset is the key position minus the query position: -1 is the pre
 
 import dataclasses
 import functools
+import itertools
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
@@ -51,7 +52,6 @@ from bert_secrets_jax.measure.places import (
     POSITIONS,
     Kind,
     LinkTable,
-    Numbered,
     Places,
     closest_pairs,
     draw_places,
@@ -194,27 +194,24 @@ def with_random_links(
         check_name('kind', kind, KINDS)
     # By relation, kind, and the ways that they are for: queries are other words in each direction,
     # and so are the words that they choose from.
-    tables: dict[tuple[str, Kind, tuple[bool, ...]], Numbered] = {}
+    tables: dict[tuple[str, Kind, tuple[bool, ...]], Places | Choices] = {}
+    links = {relation: _relation(encoded, relation) for relation in relations}
     for kind in kinds:
-        for relation in relations:
-            links = _relation(encoded, relation)
-            if kind == CLASSES:
-                for reverse in (False, True):
-                    chosen = choices_of(links, encoded, reverse=reverse)
-                    tables[relation, kind, (reverse,)] = chosen
-            else:
-                drawn = draw_places(links, encoded, kind=kind, draws=draws, seed=seed)
-                tables[relation, kind, (False, True)] = drawn
-        possible = [
-            each.possible
-            for (_, of, _), each in tables.items()
-            if of == kind and isinstance(each, Places)
-        ]
-        none = sum(int((each == 0).sum()) for each in possible)
-        if none:
+        if kind == CLASSES:
+            for (relation, of), reverse in itertools.product(links.items(), (False, True)):
+                chosen = choices_of(of, encoded, reverse=reverse)
+                tables[relation, kind, (reverse,)] = chosen
+            continue
+        drawn = {
+            relation: draw_places(of, encoded, kind=kind, draws=draws, seed=seed)
+            for relation, of in links.items()
+        }
+        tables |= {(relation, kind, (False, True)): each for relation, each in drawn.items()}
+        possible = np.concatenate([each.possible for each in drawn.values()])
+        if not possible.all():
             logging.info(
                 'Random links (%s): %d of %d links have no other place, and are not compared.',
-                kind, none, sum(map(len, possible)),
+                kind, (possible == 0).sum(), len(possible),
             )  # fmt: skip
     # All in one table, so that little is compiled.
     pairs, starts = together([*tables.values()])
@@ -279,33 +276,34 @@ def link_tests(
 class _Comparisons:
     """Hands the scores of the places of all relations and kinds to the comparisons with them."""
 
-    def __init__(self, places: Mapping[_Key, tuple[Numbered, Int[np.ndarray, ' E']]], seed: int):
-        self._places = places
-        self._each = {key: comparison_of(each, seed) for key, (each, _) in places.items()}
+    def __init__(
+        self, places: Mapping[_Key, tuple[Places | Choices, Int[np.ndarray, ' E']]], seed: int
+    ):
+        self._places, self._seed = places, seed
+        self._each = {key: comparison_of(each) for key, (each, _) in places.items()}
 
     def add(self, examples: np.ndarray, values: Float[np.ndarray, 'B L N P']) -> None:
-        by_place = np.moveaxis(values, -1, 1)
+        self._shape = values.shape[1:3]
+        flat = values.reshape(len(values), int(np.prod(self._shape)), values.shape[-1])
         for key, (places, starts) in self._places.items():
             rows, numbers = places.of(examples)
             host = examples[rows]
-            self._each[key].add(
-                numbers, by_place[rows, numbers - places.first[host] + starts[host]]
-            )
+            self._each[key].add(numbers, flat[rows, :, numbers - places.first[host] + starts[host]])
 
     def result(self) -> dict[_Key, NullTest]:
-        return {key: comparison.result() for key, comparison in self._each.items()}
+        how = self._shape, self._seed
+        return {key: comparison.result(*how) for key, comparison in self._each.items()}
 
 
-def comparison_of(places: Numbered, seed: int) -> '_Comparison | Preference':
+def comparison_of(places: Places | Choices) -> '_Comparison | Preference':
     """Return what adds up the scores of places, or the attention to words to choose from."""
-    return (Preference if isinstance(places, Choices) else _Comparison)(places, seed)
+    return Preference(places) if isinstance(places, Choices) else _Comparison(places)
 
 
 class _Comparison:
     """Adds up the scores of places by batch; memory grows with links and examples alone."""
 
-    def __init__(self, places: Places, seed: int):
-        self._seed = seed
+    def __init__(self, places: Places):
         links = np.flatnonzero(places.possible > 0)
         self._count, (examples, draws) = len(links), (len(places.pairs), places.drawn.shape[1])
         self._possible = places.possible[links]
@@ -334,12 +332,12 @@ class _Comparison:
         shape = below[2] + examples, int(places.first[-1])
         self._sums = Sums(scipy.sparse.coo_array(entries, shape=shape))
 
-    def add(self, numbers: Int[np.ndarray, ' C'], scores: Float[np.ndarray, 'C L N']) -> None:
+    def add(self, numbers: Int[np.ndarray, ' C'], scores: Float[np.ndarray, 'C H']) -> None:
         """Add the scores of the places of these numbers."""
-        self._shape = scores.shape[1:]
-        self._sums.add(numbers, scores.reshape(len(scores), int(np.prod(self._shape))))
+        self._sums.add(numbers, scores)
 
-    def result(self) -> NullTest:
+    def result(self, shape: tuple[int, int], seed: int) -> NullTest:
+        """Return the test for L x N heads, [L, N], which come one after the other."""
         own, random, draws, hosts = self._sums.split(*self._heights)
         # The contribution of each example: its links, and its places for the links of any example.
         contributed = self._links @ (own - random) - (hosts - self._guests @ random)
@@ -347,12 +345,12 @@ class _Comparison:
         contributed = contributed[takes_part] * takes_part.sum()
         contributed[np.abs(contributed) < ROUNDING] = 0
         if len(contributed) < 2 or not np.isfinite(contributed).all():
-            return no_test(self._shape, len(contributed), self._count)
+            return no_test(shape, len(contributed), self._count)
         return null_test(
-            self._shape,
+            shape,
             contributed,
             contributed,
-            seed=self._seed,
+            seed=seed,
             links=self._count,
             possible=float(np.median(self._possible)),
             score=self._weights @ own,

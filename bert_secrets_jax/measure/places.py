@@ -259,10 +259,9 @@ def _runs(
     sizes, starts, within = [], [], []
     for positions in pairs.T:
         unique, rank = np.unique(positions, return_inverse=True)
-        windows = np.arange(len(text) - len(unique) + 1)
-        run = windows[:, None] + np.arange(len(unique))
+        runs = np.lib.stride_tricks.sliding_window_view(text, len(unique))
         sizes.append(len(unique))
-        starts.append(windows[(text[run] == text[unique[0]]).all(axis=1)])
+        starts.append(np.flatnonzero((runs == text[unique[0]]).all(axis=1)))
         within.append(rank)
     source, target = (places.ravel() for places in np.meshgrid(*starts))
     distance = np.maximum(target - (source + sizes[0] - 1), source - (target + sizes[1] - 1))

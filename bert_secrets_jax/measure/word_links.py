@@ -56,10 +56,8 @@ class WordLinks:
         number = {name: place for place, name in enumerate(names)}
         numbers = np.array([number.get(name, -1) for name in self.names], int)[self.relation]
         kept = numbers >= 0
-        arrays = (numbers, self.example, self.source, self.target)
-        relation, example, source, target = (each[kept] for each in arrays)
-        others = self.left_out, self.beyond
-        return WordLinks(tuple(names), relation, example, source, target, *others)
+        arrays = {name: getattr(self, name)[kept] for name in ('example', 'source', 'target')}
+        return dataclasses.replace(self, names=tuple(names), relation=numbers[kept], **arrays)
 
 
 def links_of_parses(encoded: Encoded, parses: Sequence[Parse]) -> WordLinks:
@@ -103,16 +101,15 @@ def _collected(
             kept.append((relation, row, source, here))
     if not kept:
         raise ValueError('The texts have no link between two words: is there a relation in them?')
-    names = sorted({relation for relation, *_ in kept})
-    if ALL in names:
-        raise ValueError(f'No relation can be called {ALL!r}, which stands for all of them.')
-    numbers = {name: number for number, name in enumerate(names)}
     relations, rows, sources, targets = zip(*kept, strict=True)
+    names, numbers = np.unique(relations, return_inverse=True)
+    if ALL in relations:
+        raise ValueError(f'No relation can be called {ALL!r}, which stands for all of them.')
     # As columns, which are filled up.
     target = np.array([*itertools.zip_longest(*targets, fillvalue=-1)]).T
     return WordLinks(
-        names=(*names, ALL),
-        relation=np.array([*map(numbers.get, relations), *[len(names)] * len(kept)]),
+        names=(*names.tolist(), ALL),
+        relation=np.concatenate([numbers, np.full(len(kept), len(names))]),
         example=np.tile(rows, 2),
         source=np.tile(sources, 2),
         target=np.tile(target, (2, 1)),
@@ -165,8 +162,7 @@ def best_offsets(links: WordLinks) -> Int[np.ndarray, ' R']:
 
 def finding(links: WordLinks, offsets: Int[np.ndarray, ' R']) -> Reduction:
     """Return what a pass makes of the most attended words: a `Found` for the links of its texts."""
-    statistic = _most_attended(links.beyond) if links.beyond else most_attended
-    return Reduction(statistic, functools.partial(_Counter, links, offsets))
+    return Reduction(_most_attended(links.beyond), functools.partial(_Counter, links, offsets))
 
 
 @functools.lru_cache

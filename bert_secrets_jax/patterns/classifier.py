@@ -29,7 +29,7 @@ from jaxtyping import Array, Float, Int
 
 from bert_secrets_jax.brief import check_name
 from bert_secrets_jax.files import checksum, open_regular, parse_json, write_atomically
-from bert_secrets_jax.measure.catalogue import Described, StatisticFamily
+from bert_secrets_jax.measure.catalogue import Described
 from bert_secrets_jax.measure.exact import product
 from bert_secrets_jax.measure.statistics import Comparison, Maps, Marks, Names, Result, Statistic
 from bert_secrets_jax.patterns.classes import CLASSES, TITLES
@@ -293,7 +293,7 @@ def pattern_comparisons(classifier: Classifier) -> list[Described]:
 def _described(
     classifier: Classifier, make: Callable, titles: Mapping[str, str], *, pairwise: bool
 ) -> list[Described]:
-    family = StatisticFamily(functools.partial(make, classifier))
+    family = functools.partial(make, classifier)
     return [
         Described(
             name=f'pattern: {part}',

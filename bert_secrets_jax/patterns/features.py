@@ -57,7 +57,7 @@ def features(
             _scale_features(sums, 1 / peak, lines / peak, tokens),
             _row_features(rows, roots, sums, sums_of_roots, tokens),
             _brightness_features(rows / peak, lines / peak, tokens),
-            _text_features(rows, log, sums, sums_of_log, tokens),
+            _text_features(rows, log, tokens),
         ]
     )
 
@@ -86,6 +86,12 @@ class _Tokens(NamedTuple):
     def words(self) -> Array:
         """[2, T] 1 for the tokens of each text that are not special."""
         return self.groups[4:, :-1]
+
+    @property
+    def same(self) -> Array:
+        """[] How many cells have both ends in one text."""
+        first = self.groups[3].sum()
+        return jnp.square(first) + jnp.square(self.n - first)
 
     @property
     def two(self) -> Array:
@@ -169,8 +175,7 @@ def _scale_features(sums: _Sums, factor, lines, tokens: _Tokens) -> _Features:
     line_through = (line_sums / jnp.maximum(line_sizes, 1)).min(axis=0)
     beside = (jnp.abs(offsets) > NEAR) & (jnp.abs(offsets) <= 8)
 
-    first, text = tokens.groups[3].sum(), tokens.text
-    same = jnp.square(first) + jnp.square(n - first)
+    first, text, same = tokens.groups[3].sum(), tokens.text, tokens.same
     share = same / n**2
     own = jnp.where(text, sums.groups[3], sums.columns - sums.groups[3]).sum()
     # The rest of a map has the mean 0, so what is not within texts is across them.
@@ -215,7 +220,8 @@ def _row_features(rows, roots, sums: _Sums, sums_of_roots: _Sums, tokens: _Token
     places = jnp.arange(len(real))
     greatest = _first_greatest(rows)[:-1]
     elsewhere = _first_greatest(rows * (1 - special)[None])[:-1]
-    hit = (_is_zero(greatest[:, None] - places[None]) * real[:, None]).sum(axis=0) / n
+    hit = jnp.maximum(1 - jnp.abs(greatest[:, None] - places[None]), 0.0)
+    hit = (hit * real[:, None]).sum(axis=0) / n
 
     def mean(each):
         return (each * real).sum() / n
@@ -223,8 +229,6 @@ def _row_features(rows, roots, sums: _Sums, sums_of_roots: _Sums, tokens: _Token
     step, other_step = greatest - places, elsewhere - places
     steps = jnp.stack([mean(step == k) for k in range(-NEAR, NEAR + 1)])
     top = _top(hit, 3)
-    first = tokens.groups[3].sum()
-    same = jnp.square(first) + jnp.square(n - first)
     entropy = -(rows * jnp.log(jnp.maximum(rows, 1e-9))).sum(axis=1)[:-1]
     entropy = entropy / jnp.log(jnp.maximum(n, 2))
     # How well one row, or one row that moves with its query, stands for all.
@@ -250,7 +254,7 @@ def _row_features(rows, roots, sums: _Sums, sums_of_roots: _Sums, tokens: _Token
                 for each in (step, other_step)
                 for width in (1, jnp.maximum(0.05 * n, 2), 0.15 * n)
             ),
-            mean((elsewhere < tokens.first_text) == tokens.text) - same / n**2,
+            mean((elsewhere < tokens.first_text) == tokens.text) - tokens.same / n**2,
             mean(entropy),
             jnp.sqrt(jnp.maximum(mean(entropy**2) - mean(entropy) ** 2, 0)),
             (columns * special).sum(),
@@ -275,7 +279,7 @@ def _brightness_features(bright, lines, tokens: _Tokens) -> _Features:
     return _joined(parts)
 
 
-def _text_features(rows, log, sums, sums_of_log, tokens: _Tokens) -> _Features:
+def _text_features(rows, log, tokens: _Tokens) -> _Features:
     """Return how much rather a token attends to its own text: log odds, 0 for a single text.
 
     Without special tokens and cells near the diagonal, neither of which passes for a block.
@@ -292,18 +296,13 @@ def _text_features(rows, log, sums, sums_of_log, tokens: _Tokens) -> _Features:
         return [jnp.where(enough, both, 0), jnp.where(enough, best, 0)]
 
     parts = [jnp.log(n), two, jnp.where(two, tokens.groups[3].sum() / n, 1.0)]
-    for width in (None, float(NEAR), jnp.maximum(0.15 * n, 2)):
-        far = jnp.ones_like(tokens.cells) if width is None else (distance > width) * 1.0
-        texts = tokens.groups[4:]
+    texts = tokens.groups[4:]
+    for width in (-1, NEAR, jnp.maximum(0.15 * n, 2)):
+        far = (distance > width) * 1.0
         count = product('AT,TS,BS->AB', texts, far, words)
-        for each, of_each in ((rows, sums), (log, sums_of_log)):
-            if width is None:
-                found = product('AS,BS->AB', of_each.groups[4:], words)
-                found = found + count * of_each.constant
-            else:
-                of_text = product('TS,BS->TB', each * far, words)
-                found = product('AT,TB->AB', texts, of_text)
-            found = found / jnp.maximum(count, 1)
+        for each in (rows, log):
+            of_text = product('TS,BS->TB', each * far, words)
+            found = product('AT,TB->AB', texts, of_text) / jnp.maximum(count, 1)
             if each is rows:
                 found = jnp.log(jnp.maximum(found * n, 1e-3))
             parts += odds(found, count)
@@ -322,10 +321,6 @@ def _log(values, n):
 def _is_above(values, level):
     """Return 1.0 where values are above a level, 0.0 elsewhere; none is 1 or more away from it."""
     return jnp.ceil(values - level)
-
-
-def _is_zero(whole):
-    return jnp.maximum(1 - jnp.abs(whole), 0.0)
 
 
 def _first_greatest(values: _Map) -> Float[Array, ' R']:

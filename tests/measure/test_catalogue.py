@@ -47,8 +47,8 @@ def test_every_entry_says_what_it_is(described):
     assert described.annotated == bool(described.features or described.relations)
     if described.family:
         # Alone and in a stack, it is the same function.
-        stacked = described.family.stacked((described.argument,))
-        assert stacked is described.family.stacked((described.argument,))
+        stacked = described.family((described.argument,))
+        assert stacked is described.family((described.argument,))
     assert CATALOGUE['entropy (nats)'].limits == (0, math.inf)
     assert hash(described) == hash(dataclasses.replace(described))
 

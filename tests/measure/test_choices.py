@@ -114,7 +114,7 @@ def test_links_that_class_and_position_decide_are_not_compared():
     ), 0)  # fmt: skip
     assert np.isnan(found.familywise).all() and not found.above.any() and found.links == 0
     nothing = choices_of(np.full_like(links, -1), encoded, reverse=False)
-    assert nothing.of(np.arange(60))[0].size == 0 and Preference(nothing, 0)
+    assert nothing.of(np.arange(60))[0].size == 0 and Preference(nothing)
 
 
 def test_a_head_of_one_offset_has_no_preference(trees):

@@ -1,6 +1,7 @@
 """Law 4: the same for batches of any size and order and on any number of devices."""
 
 import dataclasses
+import functools
 import gc
 
 import hypothesis
@@ -22,9 +23,27 @@ from tests.probes.conftest import LETTERS
 STATISTICS = {
     'cls': statistics.to_cls,
     'sep': statistics.to_sep,
+    'special': statistics.to_special,
     'previous': statistics.to_previous,
+    'next': statistics.to_next,
+    'self': statistics.to_self,
     'entropy': statistics.entropy,
 }
+
+
+def written_out(maps, separators):
+    """The formulas of `STATISTICS` for the maps [L, N, T, T] of a text, without padding."""
+    received, along = maps.mean(axis=2), functools.partial(np.trace, maps, axis1=2, axis2=3)
+    columns = received[:, :, separators]
+    return {
+        'cls': received[:, :, 0],
+        'sep': columns.max(axis=2),
+        'special': received[:, :, 0] + columns.sum(axis=2),
+        'previous': along(-1) / maps.shape[-1],
+        'next': along(1) / maps.shape[-1],
+        'self': along(0) / maps.shape[-1],
+        'entropy': -(maps * np.log(maps)).sum(axis=3).mean(axis=2),
+    }
 
 
 def first_of_four(attentions, marks):
@@ -63,12 +82,8 @@ def test_equals_numpy_over_single_examples(config, pretrained, params, tokenizer
         length = int(batch.lengths[0])
         inputs = [array[0, :length] for array in batch.inputs.values()]
         _, maps, _ = numpy_bert.forward(config, params, *inputs)
-        ids = inputs[0]
-        columns = maps.mean(axis=2)
-        measured['cls'].append(columns[:, :, 0])
-        measured['sep'].append(columns[:, :, ids == tokenizer.sep_token_id].max(axis=2))
-        measured['previous'].append(np.trace(maps, -1, axis1=2, axis2=3) / length)
-        measured['entropy'].append(-(maps * np.log(maps)).sum(axis=3).mean(axis=2))
+        for name, value in written_out(maps, inputs[0] == tokenizer.sep_token_id).items():
+            measured[name].append(value)
         if length >= 8:
             measured['some'].append(maps[:, :, 0, 0])
     tables = collect(

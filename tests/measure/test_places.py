@@ -170,11 +170,11 @@ def test_contributions_of_examples_by_hand():
         drawn=np.array([[2, 3], [2, 2]]),
         possible=np.array([2, 1]),
     )
-    comparison = _Comparison(places, 0)
+    comparison = _Comparison(places)
     rows, numbers = places.of(np.arange(3))
     assert (rows.tolist(), numbers.tolist()) == ([0, 1, 2, 2], [0, 1, 2, 3])
-    comparison.add(numbers, np.array([0.5, 0.9, 0.1, 0.3], np.float32)[:, None, None])
-    found = comparison.result()
+    comparison.add(numbers, np.array([0.5, 0.9, 0.1, 0.3], np.float32)[:, None])
+    found = comparison.result((1, 1), 0)
     assert found.score[0, 0] == pytest.approx(0.7) and found.mean[0, 0] == pytest.approx(0.15)
     # The mean of the places of the first link is 0.2, of the second 0.1; those of the third text
     # differ from these by -0.1 and 0.1, and by 0.

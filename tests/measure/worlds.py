@@ -202,10 +202,10 @@ def compared(places: Places | Choices, maps: np.ndarray, seed: int) -> NullTest:
     query, key, number = places.pairs[example, row].T
     values = np.zeros((examples, places.pairs.shape[1], heads), np.float32)
     np.maximum.at(values, (example, number), maps[example, :, query, key])
-    comparison = comparison_of(places, seed)
+    comparison = comparison_of(places)
     # In two parts, as two batches.
     for part in (np.arange(examples // 2), np.arange(examples // 2, examples)):
         rows, numbers = places.of(part)
         host = part[rows]
-        comparison.add(numbers, values[host, numbers - places.first[host]][:, None])
-    return comparison.result()
+        comparison.add(numbers, values[host, numbers - places.first[host]])
+    return comparison.result((1, heads), seed)

@@ -18,6 +18,7 @@ from bert_secrets_jax.probes.forms import (
     ATTENTION_WORDS,
     FORMS,
     Sentence,
+    Sizes,
     candidate_vectors,
 )
 from bert_secrets_jax.probes.train import train_probes
@@ -27,8 +28,8 @@ from tests.probes.conftest import LETTERS, parse_of, random_parses
 FEW = {'max_length': 32, 'seeds': 2}
 
 
-def world(monkeypatch, *, pointing: float):
-    """Make random maps; head L1-H2 points at governors so much, and at [SEP] for ROOT."""
+def world(monkeypatch):
+    """Make random maps; head L1-H2 points at governors, and at [SEP] for ROOT."""
 
     def maps_of(pretrained, parts, *, cache_mb=0):
         config = pretrained.config
@@ -42,7 +43,7 @@ def world(monkeypatch, *, pointing: float):
             gold = part.words.heads
             target = np.where(gold == 0, length - 1, gold - 1)
             one = np.eye(length)[np.maximum(target, 0)] * (gold >= 0)[..., None]
-            maps[:, 1, : length - 2] += pointing * (one - maps[:, 1, : length - 2])
+            maps[:, 1, : length - 2] += 0.9 * (one - maps[:, 1, : length - 2])
             return jnp.asarray(maps, jnp.float32)
 
         return of_part
@@ -56,7 +57,7 @@ def uas(attachment, name):
 
 
 def test_a_head_that_points_at_governors_is_found(monkeypatch, model, vectors):
-    world(monkeypatch, pointing=0.9)
+    world(monkeypatch)
     settings = {'vectors': vectors, 'max_length': 32}
     probes = train_probes(
         model, random_parses(0, 150), learning_rate=0.05, seeds=2, epochs=2, **settings
@@ -76,28 +77,12 @@ def test_a_head_that_points_at_governors_is_found(monkeypatch, model, vectors):
         assert (after.mean(axis=1) < before.mean(axis=1)).all()
 
 
-def test_nothing_is_found_where_nothing_points(monkeypatch, model, vectors):
-    """As good as a guess among the words, which any constant score gives."""
-    world(monkeypatch, pointing=0.0)
-    settings = {'vectors': vectors, 'max_length': 32}
-    probes = train_probes(model, random_parses(0, 100), seeds=3, **settings)
-    dev = random_parses(1, 300)
-    found = attach(model, probes, dev, **settings)
-    lengths = np.array([len(parse.words) for parse in dev])
-    guess = (found.words / lengths).sum() / found.words.sum()
-    for form in FORMS:
-        score, error = uas(found, form.name)
-        assert score.mean() < guess + 4 * error.max()
-        # A word is a candidate for itself, too, which the maps do not tell from others.
-        assert score.mean() > 0.6 * guess - 4 * error.max()
-
-
 def one_by_one(pretrained, parses, form, *, vectors, seed, learning_rate, order):
     """Train as the published code does, a sentence at a time and without padding."""
     rng = np.random.default_rng(order)
     parses = [parses[index] for index in rng.permutation(len(parses))]
-    state = train._initial((form,), train.sizes_of(pretrained, vectors), (seed,), learning_rate)
-    params = jax.tree.map(lambda leaf: leaf[0], state.params[form.name])
+    sizes = Sizes(pretrained.config.num_heads, vectors.width)
+    params = form.init(jax.random.key(seed), sizes)
     optimizer = optax.adam(learning_rate)
     moments, losses = optimizer.init(params), []
 
@@ -252,25 +237,6 @@ def test_right_branching(model):
     probes = train_probes(model, parses, **FEW)
     found = attach(model, probes, parses, max_length=32)
     assert found.words.tolist() == [3] and found.right[RIGHT_BRANCHING].tolist() == [[2]]
-
-
-@pytest.mark.slow
-def test_each_word_has_the_candidate_of_the_greatest_score(model, vectors):
-    parses = random_parses(2, 6)
-    probes = train_probes(model, random_parses(0, 20), vectors=vectors, **FEW)
-    found = attach(model, probes, parses, vectors=vectors, max_length=32)
-    for row, parse in enumerate(parses):
-        one = alone(model, parse, vectors)
-        spoken = np.array(parse.classes) != 'PUNCT'
-        for form in FORMS:
-            of_form = probes.params[form.name]
-            for seed in range(2):
-                of_seed = [jnp.asarray(leaf[seed]) for leaf in jax.tree.leaves(of_form)]
-                params = jax.tree.unflatten(jax.tree.structure(of_form), of_seed)
-                best = np.asarray(form.scores(params, one)).argmax(axis=1) - 1
-                expected = ((best == np.array(parse.heads)) & spoken).sum()
-                assert found.right[form.name][seed, row] == expected
-        assert found.words[row] == spoken.sum()
 
 
 MINE = dataclasses.replace(ATTENTION, scores=lambda params, words: -params['maps'])
