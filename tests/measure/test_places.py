@@ -158,7 +158,7 @@ def test_bad_input_is_named(links, kwargs, message, untyped):
 
 
 def test_contributions_of_examples_by_hand():
-    """Two links share the places of a third text: its share in both counts as one contribution."""
+    """Two links share a place of a third text, and one has the place of the other's own link."""
     encoded, _ = texts_with_links(np.random.default_rng(0), 3, 8, 8)
     links = np.array([[(3, 1, 0)], [(3, 1, 0)], [FILLER]])
     places = draw_places(links, encoded, kind=MOVED, draws=1, seed=0)
@@ -167,7 +167,7 @@ def test_contributions_of_examples_by_hand():
         pairs=np.array([[(3, 1, 0), FILLER], [(3, 1, 0), FILLER], [(3, 1, 0), (4, 1, 1)]]),
         first=np.array([0, 1, 2, 4]),
         own=np.array([0, 1]),
-        drawn=np.array([[2, 3], [2, 2]]),
+        drawn=np.array([[2, 1], [2, 2]]),
         possible=np.array([2, 1]),
     )
     comparison = _Comparison(places)
@@ -175,10 +175,10 @@ def test_contributions_of_examples_by_hand():
     assert (rows.tolist(), numbers.tolist()) == ([0, 1, 2, 2], [0, 1, 2, 3])
     comparison.add(numbers, np.array([0.5, 0.9, 0.1, 0.3], np.float32)[:, None])
     found = comparison.result((1, 1), 0)
-    assert found.score[0, 0] == pytest.approx(0.7) and found.mean[0, 0] == pytest.approx(0.15)
-    # The mean of the places of the first link is 0.2, of the second 0.1; those of the third text
-    # differ from these by -0.1 and 0.1, and by 0.
-    contributed = 3 * np.array([0.5 * 0.3, 0.5 * 0.8, 0])
+    assert found.score[0, 0] == pytest.approx(0.7) and found.mean[0, 0] == pytest.approx(0.3)
+    # The mean of the places of the first link is 0.5, of the second 0.1. The place in the second
+    # text is 0.4 above the first link's, a quarter of the mean; that of the third as far below.
+    contributed = 3 * np.array([0, 0.5 * 0.8 - 0.1, 0.1])
     assert found.excess.mean[0, 0] == pytest.approx(contributed.mean())
     assert found.excess.variance[0, 0] == pytest.approx(contributed.var(ddof=1))
     assert found.excess.count == 3 and found.links == 2 and found.possible == 1.5
