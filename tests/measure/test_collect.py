@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 import gc
+import types
 
 import hypothesis
 import hypothesis.strategies as st
@@ -14,7 +15,7 @@ import pytest
 import bert_secrets_jax as bs
 from bert_secrets_jax.data.encoding import encode
 from bert_secrets_jax.data.tasks import Example
-from bert_secrets_jax.measure import statistics
+from bert_secrets_jax.measure import statistics, stream
 from bert_secrets_jax.measure.collect import collect
 from tests.conftest import random_params
 from tests.model import numpy_bert
@@ -152,6 +153,20 @@ def test_statistics_that_do_not_fit(pretrained, tokenizer, examples):
     assert collect(pretrained, batches, STATISTICS)['cls'].count == 4
     with pytest.raises(ValueError, match='An example occurs twice'):
         collect(pretrained, batches, STATISTICS, keep_values=True)
+
+
+def test_a_reduction_sees_every_example_once(pretrained, tokenizer, examples):
+    """Batches of several lengths with filler rows."""
+    batches = encode_all(tokenizer, examples, tokens_per_batch=120, buckets=(8, 16))
+    assert any((batch.example < 0).any() for batch in batches)
+    seen = []
+    reducer = types.SimpleNamespace(add=lambda *given: seen.append(given), result=lambda: 'all')
+    reduction = stream.Reduction(statistics.to_sep, lambda: reducer)
+    assert stream.stream((pretrained,), batches, {'mine': reduction}) == {'mine': 'all'}
+    numbers, values = map(np.concatenate, zip(*seen, strict=True))
+    assert sorted(numbers) == list(range(23))
+    table = collect(pretrained, batches, ['[SEP]'], keep_values=True)['[SEP]']
+    np.testing.assert_allclose(values, table.values[numbers], atol=2e-6)
 
 
 def test_memory_does_not_grow_with_the_corpus(pretrained, tokenizer, examples):
