@@ -174,7 +174,7 @@ def _logits(bert, params, batch, head_mask):
 def _stream(setup: Setup, statistics: Mapping[str, Callable], models: int = 1) -> Program:
     """Return one step of the streaming pass, after the first batch."""
     bert = (setup.bert,) * models
-    work = Work(bert, tuple(statistics.items()), (False,) * len(statistics), 'uniform')
+    work = Work(bert, tuple(statistics.items()), len(statistics), 'uniform')
     arguments = (setup.params,) * models, setup.batch
     return Program(jax.jit(step, static_argnums=0), (work, *arguments, None))
 

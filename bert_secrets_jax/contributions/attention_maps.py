@@ -11,10 +11,10 @@ from jaxtyping import Float
 from bert_secrets_jax.brief import check_name
 from bert_secrets_jax.compute import Compute
 from bert_secrets_jax.contributions.decomposition import check_classifies
-from bert_secrets_jax.contributions.layerwise import alti, globenc, value_zeroing
+from bert_secrets_jax.contributions.layerwise import LAYERWISE
 from bert_secrets_jax.contributions.norms import shares_of_norms
 from bert_secrets_jax.contributions.rollout import attention_graph, rollout
-from bert_secrets_jax.contributions.scores import TokenScores, scores_of
+from bert_secrets_jax.contributions.scores import TokenScores, scores_of, tokens_of
 from bert_secrets_jax.data.encoding import WORD, Batch, tokenize
 from bert_secrets_jax.data.tasks import Text, as_examples
 from bert_secrets_jax.measure.stream import MapsOf, learned_maps
@@ -44,9 +44,7 @@ KINDS: Mapping[str, MapsOf] = {
     'weights': learned_maps,
     'norms': shares_of_norms,
     'rollout': rollouts,
-    'value zeroing': _layer_maps(value_zeroing),
-    'ALTI': _layer_maps(alti),
-    'GlobEnc': _layer_maps(globenc),
+    **{kind: _layer_maps(mixing) for kind, mixing in LAYERWISE.items()},
 }
 
 
@@ -93,19 +91,18 @@ def attention_maps(
         check_classifies(pretrained)
         compute = Compute(max_length=max_length)
         scored = scores_of(pretrained, encoded, methods=methods, seed=0, compute=compute)
-    of_texts = []
+    of_texts, (tokens, _) = [], tokens_of(encoded)
     shown = {kind: KINDS[kind] for kind in ('weights', *kinds)}
     for example, maps in enumerate(each_kind(pretrained, encoded, range(len(examples)), shown)):
         attentions = maps.pop('weights')
-        ids = encoded.input_ids[example, : attentions.shape[-1]].tolist()
         second = np.flatnonzero(encoded.text[example] == 1)
         both = examples[example].text_a, examples[example].text_b
         of_texts.append(
             TokenMaps(
-                tokens=pretrained.tokenizer.convert_ids_to_tokens(ids),
+                tokens=tokens[example],
                 attentions=attentions,
                 second=int(second[0]) if len(second) else None,
-                word=encoded.marks[WORD][example, : len(ids)],
+                word=encoded.marks[WORD][example, : len(tokens[example])],
                 words=named_words(encoded, example, both),
                 further=maps,
                 cut=bool(encoded.cut[example]),

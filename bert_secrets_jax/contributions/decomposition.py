@@ -15,22 +15,12 @@ feed-forward layers, which they do not treat, the activated factor is a constant
 from collections.abc import Callable
 
 import jax
-from jaxtyping import Array, Float, Shaped
+from jaxtyping import Array, Float, Int, Shaped
 
-from bert_secrets_jax.measure.relevance import product, walk_back
+from bert_secrets_jax.measure.relevance import LINEAR, walk_back
 from bert_secrets_jax.model.bert import Bert, BertOutput
 from bert_secrets_jax.model.config import SEQUENCES
 from bert_secrets_jax.model.weights import Pretrained, check_whole
-
-
-class Linearised:
-    """Steps of a network that is linear at an input, whose backward pass carries gradients."""
-
-    def linear(self, equation: str, inputs: Array, weights: Array) -> Array:
-        return product(equation, inputs, weights)
-
-    def scaled(self, inputs: Array, factors: Array) -> Array:
-        return inputs * jax.lax.stop_gradient(factors)
 
 
 def token_contributions(
@@ -41,8 +31,14 @@ def token_contributions(
     of_logits: Callable,
 ) -> Float[Array, 'B T']:
     """Return what each token contributes to the logits, weighted by `of_logits`; padding has 0."""
-    gradient, _ = walk_back(Linearised(), bert, params, output, attention_mask, of_logits)
+    gradient, _ = walk_back(LINEAR, bert, params, output, attention_mask, of_logits)
     return (gradient * output.hidden_states[:, 0]).sum(axis=-1) * attention_mask
+
+
+def margins(chosen: Int[Array, ' R'], classes: int) -> Float[Array, 'R C']:
+    """Return the weights of logits whose sum is the chosen one less the mean of all others."""
+    one = jax.nn.one_hot(chosen, classes)
+    return one - (1 - one) / max(classes - 1, 1)
 
 
 def check_classifies(pretrained: Pretrained) -> None:

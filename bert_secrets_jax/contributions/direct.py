@@ -23,22 +23,23 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
-from bert_secrets_jax.contributions.decomposition import Linearised
+from bert_secrets_jax.contributions.decomposition import margins
 from bert_secrets_jax.data.encoding import Batch
+from bert_secrets_jax.measure.exact import product
 from bert_secrets_jax.measure.relevance import (
-    activated,
+    LINEAR,
+    Hidden,
+    after_feed_forward,
     classified,
-    dense,
     fed_forward,
     layers_of,
     normed_by,
-    product,
+    pooled,
+    transformed,
 )
 from bert_secrets_jax.model.bert import Bert
 from bert_secrets_jax.model.config import MASKED_LM, BertConfig
 from bert_secrets_jax.model.heads import Head
-
-_STEPS = Linearised()
 
 
 class DirectParts(NamedTuple):
@@ -97,7 +98,7 @@ def direct_parts(
     mask = batch.attention_mask if states.shape[2] > 1 and places is None else None
     table = params['embeddings']['word']['embedding'] if places is not None else None
 
-    def right(states: Float[Array, 'B T D']) -> Bool[Array, 'B R']:
+    def right(states: Hidden) -> Bool[Array, 'B R']:
         logits = Head(config).apply({'params': params}, states, mask, table).logits
         assert logits is not None
         return logits.reshape(*targets.shape, -1).argmax(axis=-1) == targets
@@ -111,42 +112,35 @@ def _parts(config: BertConfig, weights, top, read: Callable, entered, contexts, 
     kernels = weights['attention']['output']['kernel']
     given = product('LRNH,LNHD->LRND', contexts, kernels)
 
-    def leave(of_layer, entered, given):
-        fed = _fed(config, of_layer, entered, given)
-        return _around(config, of_layer, entered, given, fed), fed
+    def fed_by(layer):
+        of_layer, entered, given = layer
+        return fed_forward(config, LINEAR, of_layer, _residual(of_layer, entered, given))
 
-    left, fed = jax.lax.map(lambda layer: leave(*layer), (weights, entered, given))
-    logits, back = jax.vjp(functools.partial(read, mask=mask), top, left[-1])
-    asked = _margins(logits, targets)
-    of_top, carried = back(asked)
+    fed = jax.lax.map(fed_by, (weights, entered, given))
 
-    def step(carried, layer):
-        of_layer, entered, given, fed = layer
-        around = functools.partial(_around, config)
-        _, back = jax.vjp(around, of_layer, entered, given, fed)
-        of_weights, below, of_given, of_fed = back(carried)
-        parts = (
-            (of_given * given).sum(axis=(0, 2)),
-            (of_fed * fed).sum(),
-            _biases(of_weights, of_layer),
-        )
-        return below, parts
+    def path(top, weights, first, given, fed):
+        """Return the logits and the states, whose factors and what layers add are constant."""
 
-    carried, (heads, of_fed, biases) = jax.lax.scan(
-        step, carried, (weights, entered, given, fed), reverse=True
+        def step(state, layer):
+            of_layer, given, fed = layer
+            residual = _residual(of_layer, state, given)
+            state = after_feed_forward(config, LINEAR, of_layer, residual, fed)
+            return state, state
+
+        last, left = jax.lax.scan(step, first, (weights, given, fed))
+        return read(top, last, mask=mask), left
+
+    logits, back, left = jax.vjp(path, top, weights, entered[0], given, fed, has_aux=True)
+    asked = margins(targets, logits.shape[-1]) * (targets >= 0)[:, None]
+    of_top, of_weights, of_first, of_given, of_fed = back(asked)
+    return (
+        (of_given * given).sum(axis=(1, 3)),
+        (of_fed * fed).sum(axis=(1, 2)),
+        jnp.append(jax.vmap(_biases)(of_weights, weights), _biases(of_top, top)),
+        (of_first * entered[0]).sum(),
+        (logits * asked).sum(),
+        left,
     )
-    biases = jnp.append(biases, _biases(of_top, top))
-    embeddings = (carried * entered[0]).sum()
-    return heads, of_fed, biases, embeddings, (logits * asked).sum(), left
-
-
-def _around(config: BertConfig, params, entered, given, fed) -> Float[Array, 'R D']:
-    """Return what leaves a layer, given what its heads and its feed-forward layer add."""
-    residual = _residual(params, entered, given)
-    if config.family.norm_first:
-        return residual + fed
-    normed = normed_by(config, _STEPS, params['attention_norm'], residual)
-    return normed_by(config, _STEPS, params['output_norm'], normed + fed)
 
 
 def _residual(params, entered, given) -> Float[Array, 'R D']:
@@ -155,40 +149,21 @@ def _residual(params, entered, given) -> Float[Array, 'R D']:
     return residual if bias is None else residual + bias[None]
 
 
-def _fed(config: BertConfig, params, entered, given) -> Float[Array, 'R D']:
-    """Return the output of the feed-forward layer."""
-    norm = 'output_norm' if config.family.norm_first else 'attention_norm'
-    normed = normed_by(config, _STEPS, params[norm], _residual(params, entered, given))
-    return fed_forward(config, _STEPS, params, normed)
-
-
 def _read(config: BertConfig, embeddings, top, states, *, mask) -> Float[Array, 'R C']:
     """Return the logits of one example, from rows of what leaves the last layer."""
     if config.head != MASKED_LM:
-        return classified(config, _STEPS, top, states[None], mask[None])
+        return classified(config, LINEAR, top, states[None], mask[None])
     family = config.family
     if family.norm_first:
-        states = normed_by(config, _STEPS, top['final_norm'], states)
+        states = normed_by(config, LINEAR, top['final_norm'], states)
     if family.pools_tokens:
-        states = dense(_STEPS, '...D,DF->...F', top['pooler'], states)
-        states = activated(_STEPS, family.pooler_act or config.hidden_act, states)
-        if family.pooler_norm:
-            states = normed_by(config, _STEPS, top['pooler_norm'], states)
+        states = pooled(config, LINEAR, top, states)
     elif not family.lm_plain:
-        states = dense(_STEPS, '...D,DF->...F', top['lm']['dense'], states)
-        states = activated(_STEPS, family.lm_act or config.hidden_act, states)
-        states = normed_by(config, _STEPS, top['lm']['norm'], states)
+        layer, norm = top['lm']['dense'], top['lm']['norm']
+        states = transformed(config, LINEAR, layer, family.lm_act, norm, states)
     table = embeddings['word'] if config.tie_word_embeddings else top['lm']['decoder']
     logits = product('RE,VE->RV', states, table['embedding'])
     return logits + top['lm']['bias'][None] if 'bias' in top.get('lm', {}) else logits
-
-
-def _margins(logits: Float[Array, 'R C'], targets: Int[Array, ' R']) -> Float[Array, 'R C']:
-    """Return the weights of the logits in the margins of the right answers."""
-    classes = logits.shape[-1]
-    right = jax.nn.one_hot(targets, classes)
-    weights = right - (1 - right) / (classes - 1)
-    return weights * (targets >= 0)[:, None]
 
 
 def _biases(gradients, params) -> Float[Array, '']:

@@ -10,7 +10,7 @@ Shapes: E texts, V variants of texts, M methods, P shares.
 
 import dataclasses
 import numbers
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import jax.numpy as jnp
 import numpy as np
@@ -94,19 +94,9 @@ def faithfulness(
     ask for is computed once. Tokens with the same score are put in a random order.
     """
     check_shares(shares)
-    plan = _Plan.of(scores, shares, seed)
-    descent = Descent.start(pretrained, none(pretrained.config), 'zero', None, compute)
+    plan = plan_of(scores.special, scores.scores.values(), shares, seed)
     variants = kept_tokens(encoded, plan.text, plan.kept)
-    batches = bucket(variants, **encoding_for(descent, compute))
-    (logits,) = sweep_all(
-        pretrained,
-        batches,
-        descent,
-        folder=compute.folder,
-        what='Texts without tokens',
-        unit='texts',
-    )
-    logits = logits.astype(np.float64)
+    logits = outputs_of(pretrained, variants, compute).astype(np.float64)
     weights = np.asarray(prediction_weights(jnp.asarray(logits[plan.whole])), np.float64)
     values = logits[:, 0]
     if logits.shape[-1] > 1:
@@ -160,7 +150,7 @@ def _rank(score: np.ndarray, effect: np.ndarray) -> float:
 
 
 @dataclasses.dataclass(frozen=True)
-class _Plan:
+class Plan:
     """Which variants of the texts are run, each once.
 
     `text` and `kept` are the text of each and which of its tokens are left. The others number
@@ -174,41 +164,43 @@ class _Plan:
     without_one: Sequence[Int[np.ndarray, ' _']]
     best: Int[np.ndarray, '2 M P E']
 
-    @classmethod
-    def of(cls, scores: TokenScores, shares: Sequence[float], seed: int) -> '_Plan':
-        width = max(map(len, scores.special))
-        numbered: dict[tuple[int, bytes], int] = {}
-        kept = []
 
-        def number(text: int, lost) -> int:
-            """Return the number of a text without some tokens, which has one by then."""
-            left = np.arange(width) < len(scores.special[text])
-            left[lost] = False
-            known = numbered.setdefault((text, left.tobytes()), len(kept))
-            if known == len(kept):
-                kept.append(left)
-            return known
+def plan_of(
+    special: Sequence[Bool[np.ndarray, ' _']],
+    scores: Iterable[Sequence[np.ndarray]] = (),
+    shares: Sequence[float] = (),
+    seed: int = 0,
+) -> Plan:
+    """Plan the variants of texts, by which tokens are special and by the scores of each method."""
+    width, scores = max(map(len, special)), list(scores)
+    numbered: dict[tuple[int, bytes], int] = {}
 
-        whole, without_one = [], []
-        best = np.zeros((2, len(scores.scores), len(shares), len(scores.special)), int)
-        for text, special in enumerate(scores.special):
-            places = np.flatnonzero(~special)
-            whole.append(number(text, []))
-            without_one.append(np.array([number(text, [place]) for place in places], int))
-            for row, method in enumerate(scores.scores):
-                # Equal scores in a random order, not from left to right.
-                ties = np.random.default_rng([seed, text, row]).random(len(places))
-                order = places[np.lexsort((ties, -scores.scores[method][text][places]))]
-                for column, share in enumerate(shares):
-                    top, rest = np.split(order, [int(np.ceil(share * len(places)))])
-                    best[:, row, column, text] = number(text, top), number(text, rest)
-        return cls(
-            text=np.array([text for text, _ in numbered], int),
-            kept=np.stack(kept),
-            whole=np.array(whole),
-            without_one=without_one,
-            best=best,
-        )
+    def number(text: int, lost) -> int:
+        """Return the number of a text without some tokens, which has one by then."""
+        left = np.arange(width) < len(special[text])
+        left[lost] = False
+        return numbered.setdefault((text, left.tobytes()), len(numbered))
+
+    whole, without_one = [], []
+    best = np.zeros((2, len(scores), len(shares), len(special)), int)
+    for text, of_text in enumerate(special):
+        places = np.flatnonzero(~of_text)
+        whole.append(number(text, []))
+        without_one.append(np.array([number(text, [place]) for place in places], int))
+        for row, of_method in enumerate(scores):
+            # Equal scores in a random order, not from left to right.
+            ties = np.random.default_rng([seed, text, row]).random(len(places))
+            order = places[np.lexsort((ties, -of_method[text][places]))]
+            for column, share in enumerate(shares):
+                top, rest = np.split(order, [int(np.ceil(share * len(places)))])
+                best[:, row, column, text] = number(text, top), number(text, rest)
+    return Plan(
+        text=np.array([text for text, _ in numbered], int),
+        kept=np.stack([np.frombuffer(left, bool) for _, left in numbered]),
+        whole=np.array(whole),
+        without_one=without_one,
+        best=best,
+    )
 
 
 def kept_tokens(
@@ -226,6 +218,17 @@ def kept_tokens(
         text=encoded.text[rows, order],
         tokenizer=encoded.tokenizer,
     )
+
+
+def outputs_of(
+    pretrained: Pretrained, variants: Encoded, compute: Compute
+) -> Float[np.ndarray, 'V C']:
+    """Return what a model makes of texts without tokens, such as logits."""
+    descent = Descent.start(pretrained, none(pretrained.config), 'zero', None, compute)
+    batches = bucket(variants, **encoding_for(descent, compute))
+    how = {'folder': compute.folder, 'what': 'Texts without tokens', 'unit': 'texts'}
+    (found,) = sweep_all(pretrained, batches, descent, **how)
+    return found
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

@@ -20,6 +20,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from bert_secrets_jax.data.encoding import Batch
+from bert_secrets_jax.measure.relevance import Hidden
 from bert_secrets_jax.model.bert import Bert, check_no_convolution
 from bert_secrets_jax.model.encoder import Embeddings, Layer, kinds_of_layers
 from bert_secrets_jax.model.intervention import Intervention
@@ -59,12 +60,13 @@ def integrated_gradients(
     weights: Float[Array, 'B C'],
     *,
     steps: int = STEPS,
-) -> Float[Array, 'B T']:
+) -> tuple[Float[Array, 'B T'], Float[Array, ' B']]:
     """Return the integrated gradients of the weighted logits at the embedding of each token.
 
-    They sum to the weighted logits of the text less those of the reference, up to an error that
-    falls with the number of steps. Positions, segments and what is padding stay those of the text.
-    In ESM, [PAD] is a zero vector before a LayerNorm, which jumps there: the error stays.
+    They sum to the weighted logits of the text less those of the reference, which are returned as
+    well, up to an error that falls with the number of steps. Positions, segments and what is
+    padding stay those of the text. In ESM, [PAD] is a zero vector before a LayerNorm, which jumps
+    there: the error stays.
 
     Source: Sundararajan et al. 2017, "Axiomatic Attribution for Deep Networks", section 3.
     """
@@ -72,13 +74,17 @@ def integrated_gradients(
     start = table[reference_ids(bert, batch)]
     path = table[batch.input_ids] - start
 
-    def value(embedded: Array) -> Array:
+    def values(embedded: Array) -> Array:
+        # Where positions are read from the wordpieces, they are those of the text.
         output = bert.apply({'params': params}, **batch.inputs, inputs_embeds=embedded)
         assert output.logits is not None
-        return (output.logits * weights).sum()
+        return (output.logits * weights).sum(axis=-1)
 
-    gradients = integral(lambda share: jax.grad(value)(start + share * path), steps)
-    return (gradients * path).sum(axis=-1)
+    def slopes(share):
+        return jax.grad(lambda embedded: values(embedded).sum())(start + share * path)
+
+    change = values(start + path) - values(start)
+    return (integral(slopes, steps) * path).sum(axis=-1), change
 
 
 def embedded(bert: Bert, params: Mapping[str, Any], batch: Batch) -> tuple[Array, Any]:
@@ -90,8 +96,8 @@ def embedded(bert: Bert, params: Mapping[str, Any], batch: Batch) -> tuple[Array
 
 
 def through_layers(
-    bert: Bert, params: Mapping[str, Any], hidden: Float[Array, 'B T D'], scopes, *, first: int = 0
-) -> Float[Array, 'B T D']:
+    bert: Bert, params: Mapping[str, Any], hidden: Hidden, scopes, *, first: int = 0
+) -> Hidden:
     """Return what leaves the last layer if `hidden` enters the layer `first`, from 0."""
     config = bert.config
 

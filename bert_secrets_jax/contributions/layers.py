@@ -13,11 +13,10 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from bert_secrets_jax.measure.relevance import layers_of, product
+from bert_secrets_jax.measure.exact import product
+from bert_secrets_jax.measure.relevance import LINEAR, Hidden, dense, layers_of, values_of
 from bert_secrets_jax.model.bert import Bert, BertOutput, check_has_all_heads
 from bert_secrets_jax.model.config import BertConfig
-from bert_secrets_jax.model.encoder import turned
-from bert_secrets_jax.model.parts import applied, layer_norm
 
 
 @flax.struct.dataclass
@@ -31,11 +30,11 @@ class Attended:
       residual: Input plus output of attention, with its bias, before any LayerNorm.
     """
 
-    entered: Float[Array, 'B T D']
+    entered: Hidden
     maps: Float[Array, 'B N T S']
     moved: Float[Array, 'B S N D']
     given: Float[Array, 'B T N D']
-    residual: Float[Array, 'B T D']
+    residual: Hidden
 
 
 def each_layer(
@@ -59,14 +58,9 @@ def each_layer(
 
 def attended(config: BertConfig, params, entered, contexts, maps, normed) -> Attended:
     """Take the attention of a layer apart; its contexts come before the output projection."""
-    read = entered
-    if config.family.norm_first:
-        norm = layer_norm(config, 'attention_norm')
-        read = jnp.where(normed, applied(norm, params['attention_norm'], entered), entered)
-    value, output = params['attention']['value'], params['attention']['output']
-    values = _with_bias(value, product('BSD,DNH->BSNH', read, value['kernel']))
-    values = turned(config, values)
-    attention = _with_bias(output, product('BTNH,NHD->BTD', contexts, output['kernel']))
+    output = params['attention']['output']
+    values = values_of(config, LINEAR, params, entered, normed)
+    attention = dense(LINEAR, 'BTNH,NHD->BTD', output, contexts)
     return Attended(
         entered=entered,
         maps=maps,
@@ -74,7 +68,3 @@ def attended(config: BertConfig, params, entered, contexts, maps, normed) -> Att
         given=product('BTNH,NHD->BTND', contexts, output['kernel']),
         residual=entered + attention,
     )
-
-
-def _with_bias(params, x):
-    return x + jnp.broadcast_to(params['bias'], x.shape) if 'bias' in params else x

@@ -15,14 +15,14 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Shaped
 
-from bert_secrets_jax.contributions.decomposition import Linearised
 from bert_secrets_jax.contributions.layers import Attended, each_layer
 from bert_secrets_jax.contributions.norms import norm_map, pair_norms
-from bert_secrets_jax.measure.relevance import fed_forward, product
+from bert_secrets_jax.measure.exact import product
+from bert_secrets_jax.measure.relevance import LINEAR, Hidden, fed_forward, normed_by
 from bert_secrets_jax.model.bert import Bert, BertOutput
 from bert_secrets_jax.model.config import BertConfig
 from bert_secrets_jax.model.encoder import RestOfLayer
-from bert_secrets_jax.model.parts import applied, layer_norm, unchanged
+from bert_secrets_jax.model.parts import applied, unchanged
 
 
 def _in_each_layer(
@@ -73,7 +73,7 @@ def value_zeroing(config: BertConfig, params, attended: Attended):
     return jnp.moveaxis(turns, 0, -1)
 
 
-def _directions(x: Float[Array, 'B T D']) -> Float[Array, 'B T D']:
+def _directions(x: Hidden) -> Hidden:
     return x / jnp.linalg.norm(x, axis=-1, keepdims=True)
 
 
@@ -92,9 +92,8 @@ def alti(config: BertConfig, params, attended: Attended):
     residual = attended.residual
     linear, whole, deviation = unchanged, residual, jnp.ones_like(residual[..., :1])
     if not config.family.norm_first:
-        norm = params['attention_norm']
-        linear = norm_map(norm)
-        whole = applied(layer_norm(config, 'attention_norm'), norm, residual)
+        linear = norm_map(params['attention_norm'])
+        whole = normed_by(config, LINEAR, params['attention_norm'], residual)
         deviation = _deviation(config, residual)
 
     def contribution(token):
@@ -107,7 +106,7 @@ def alti(config: BertConfig, params, attended: Attended):
     return jnp.moveaxis(jax.lax.map(contribution, jnp.arange(residual.shape[1])), 0, 1)
 
 
-def _deviation(config: BertConfig, x: Float[Array, 'B T D']) -> Float[Array, 'B T 1']:
+def _deviation(config: BertConfig, x: Hidden) -> Float[Array, 'B T 1']:
     """Return the number that LayerNorm divides by."""
     return jnp.sqrt(x.var(axis=-1, keepdims=True) + config.layer_norm_eps)
 
@@ -124,6 +123,9 @@ def globenc(config: BertConfig, params, attended: Attended):
     first, second = norm_map(params['attention_norm']), norm_map(params['output_norm'])
     norms = pair_norms(attended, lambda x: second(first(x)), residual=True)
     residual = attended.residual
-    normed = applied(layer_norm(config, 'attention_norm'), params['attention_norm'], residual)
-    fed = normed + fed_forward(config, Linearised(), params, normed)
+    normed = normed_by(config, LINEAR, params['attention_norm'], residual)
+    fed = normed + fed_forward(config, LINEAR, params, residual)
     return norms / (_deviation(config, residual) * _deviation(config, fed))
+
+
+LAYERWISE = {'value zeroing': value_zeroing, 'ALTI': alti, 'GlobEnc': globenc}

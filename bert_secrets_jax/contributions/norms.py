@@ -13,8 +13,10 @@ from jaxtyping import Array, Float
 
 from bert_secrets_jax.contributions.layers import Attended, each_layer
 from bert_secrets_jax.data.encoding import Batch
-from bert_secrets_jax.measure.relevance import product
+from bert_secrets_jax.measure.exact import product
+from bert_secrets_jax.measure.relevance import Hidden
 from bert_secrets_jax.measure.statistics import Marks, Result
+from bert_secrets_jax.measure.stream import BatchMaps
 from bert_secrets_jax.model.bert import Bert
 from bert_secrets_jax.model.parts import unchanged
 
@@ -97,14 +99,14 @@ def mixing(bert: Bert, params: Mapping[str, Any], attended: Attended) -> Float[A
 
 def norms_of_heads(
     bert: Bert, params: Mapping[str, Any], batch: Batch, **options: Any
-) -> Float[Array, 'B L N T S']:
+) -> BatchMaps:
     """Return ||alpha_ij f_h(x_j)|| in the place of the maps of a batch (`stream`, `maps_of`)."""
     return _from_layers(lambda _, attended: head_norms(attended), bert, params, batch, **options)
 
 
 def shares_of_norms(
     bert: Bert, params: Mapping[str, Any], batch: Batch, **options: Any
-) -> Float[Array, 'B L N T S']:
+) -> BatchMaps:
     """Return norms as shares of their rows in the place of the maps (`stream`, `maps_of`).
 
     As those of maps, rows sum to 1, so that every statistic of attention can be measured on them;
@@ -165,7 +167,7 @@ def beside_layer(values: Float[Array, 'L N T 1'], marks: Marks) -> Result:
     return means / jnp.where(of_layer > 0, of_layer, 1), weight
 
 
-def _own(attended: Attended) -> Float[Array, 'B T D']:
+def _own(attended: Attended) -> Hidden:
     """Return what each token gets from itself through all heads."""
     return product('BNT,BTND->BTD', _diagonal(attended.maps), attended.moved)
 
@@ -174,7 +176,7 @@ def _diagonal(maps: Float[Array, 'B N T T']) -> Float[Array, 'B N T']:
     return jnp.diagonal(maps, axis1=-2, axis2=-1)
 
 
-def _share(context: Float[Array, 'B T D'], preserved: Float[Array, 'B T D']):
+def _share(context: Hidden, preserved: Hidden):
     """Return ||context|| / (||context|| + ||preserved||), 0 where both are 0."""
     first, second = (jnp.linalg.norm(each, axis=-1) for each in (context, preserved))
     total = first + second

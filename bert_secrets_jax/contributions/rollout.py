@@ -5,18 +5,22 @@ matrices of all layers; flow asks how much could flow through them if they were 
 Zuidema 2020, "Quantifying Attention Flow in Transformers").
 """
 
-import jax
+import itertools
+
 import jax.numpy as jnp
 import numpy as np
 import scipy.sparse
 import scipy.sparse.csgraph
 from jaxtyping import Array, Float
 
+from bert_secrets_jax.measure.exact import product
+from bert_secrets_jax.measure.stream import BatchMaps
+
 # The unit of whole capacities: they are right to 5e-10, and sums up to 1 fit 32 bits.
 _UNIT = 2.0**-30
 
 
-def attention_graph(attentions: Float[Array, 'B L N T S']) -> Float[Array, 'B L T S']:
+def attention_graph(attentions: BatchMaps) -> Float[Array, 'B L T S']:
     """Return the matrix of each layer for rollout and flow: (A + I) / 2, A the mean over heads.
 
     I is the residual stream, which counts as much as attention (Abnar and Zuidema 2020).
@@ -31,15 +35,10 @@ def rollout(matrices: Float[Array, 'B L T S']) -> Float[Array, 'B L T S']:
     Rows that sum to 1 in all matrices do so in the products. The identity is not added: what stays
     on the residual stream must be part of the matrices, as in `attention_graph`.
     """
-
-    def step(below, matrix):
-        reached = jnp.einsum('BTK,BKS->BTS', matrix, below, precision=jax.lax.Precision.HIGHEST)
-        return reached, reached
-
-    rows, _, length, _ = matrices.shape
-    identity = jnp.broadcast_to(jnp.eye(length, dtype=matrices.dtype), (rows, length, length))
-    _, products = jax.lax.scan(step, identity, jnp.moveaxis(matrices, 1, 0))
-    return jnp.moveaxis(products, 0, 1)
+    products = itertools.accumulate(
+        jnp.moveaxis(matrices, 1, 0), lambda below, matrix: product('BTK,BKS->BTS', matrix, below)
+    )
+    return jnp.stack(list(products), axis=1)
 
 
 def flow(

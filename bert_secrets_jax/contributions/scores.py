@@ -19,20 +19,24 @@ from jaxtyping import Array, Bool, Float
 from bert_secrets_jax.ablation.contexts import on_devices
 from bert_secrets_jax.brief import brief, check_name, either
 from bert_secrets_jax.compute import Compute
-from bert_secrets_jax.contributions.decomposition import check_classifies, token_contributions
+from bert_secrets_jax.contributions.decomposition import (
+    check_classifies,
+    margins,
+    token_contributions,
+)
 from bert_secrets_jax.contributions.integrated import (
     STEPS,
     check_steps,
     embedded,
     integrated_gradients,
-    reference_ids,
     through_layers,
 )
-from bert_secrets_jax.contributions.layerwise import alti, globenc, value_zeroing
+from bert_secrets_jax.contributions.layerwise import LAYERWISE
 from bert_secrets_jax.contributions.rollout import attention_graph, flow, rollout
 from bert_secrets_jax.data.encoding import Batch, Encoded, bucket, tokenize
 from bert_secrets_jax.data.tasks import Text
 from bert_secrets_jax.devices import fetch
+from bert_secrets_jax.measure.exact import product
 from bert_secrets_jax.model.bert import Bert, check_finite
 from bert_secrets_jax.model.heads import Head, pooled_tokens
 from bert_secrets_jax.model.weights import Pretrained
@@ -56,13 +60,6 @@ SOURCES: Mapping[str, str] = {
 METHODS = tuple(SOURCES)
 # Those whose scores say whether a token speaks for the prediction or against it.
 SIGNED = ('DecompX', TIMES_INPUT, INTEGRATED)
-_LAYERWISE = {
-    'value zeroing': value_zeroing,
-    'ALTI': alti,
-    GLOBENC: functools.partial(globenc, shares=False),
-}
-
-
 # The share of a change of logits that integrated gradients may miss.
 _COMPLETE = 0.05
 
@@ -179,15 +176,24 @@ def scores_of(
             np.random.default_rng([seed, example]).random(length)
             for example, length in enumerate(lengths)
         ]
-    convert = encoded.tokenizer.convert_ids_to_tokens
-    rows = list(zip(encoded.input_ids, encoded.special, lengths, strict=True))
     return TokenScores(
-        tokens=tuple(tuple(convert(ids[:length].tolist())) for ids, _, length in rows),
-        special=tuple(special[:length] for _, special, length in rows),
+        *tokens_of(encoded),
         logits=logits,
         scores={method: tuple(scores[method]) for method in methods},
         cut=encoded.cut,
     )
+
+
+def tokens_of(
+    encoded: Encoded,
+) -> tuple[tuple[tuple[str, ...], ...], tuple[Bool[np.ndarray, ' _'], ...]]:
+    """Return the wordpieces of each text, and whether the tokenizer added them."""
+    convert, lengths = encoded.tokenizer.convert_ids_to_tokens, encoded.lengths.tolist()
+    ids, special = (
+        [row[:length] for row, length in zip(rows, lengths, strict=True)]
+        for rows in (encoded.input_ids, encoded.special)
+    )
+    return tuple(tuple(convert(each.tolist())) for each in ids), tuple(special)
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1, 2))
@@ -203,13 +209,14 @@ def _score(
     read = pooled_tokens(bert.config, tokens, mask)
 
     def read_rows(matrix: Float[Array, 'B T S']):
-        return jnp.einsum('BT,BTS->BS', read, matrix, precision=jax.lax.Precision.HIGHEST)
+        return product('BT,BTS->BS', read, matrix)
 
     scores: dict[str, Any] = {}
     missed = jnp.zeros((2, len(mask)))
     for method in methods:
-        if method in _LAYERWISE:
-            matrices = _LAYERWISE[method](bert, params, output, mask)
+        if method in LAYERWISE:
+            # Over layers, GlobEnc multiplies norms.
+            matrices = LAYERWISE[method](bert, params, output, mask, shares=method != GLOBENC)
             scores[method] = read_rows(rollout(matrices)[:, -1])
             if method == GLOBENC:
                 total = scores[method].sum(axis=-1, keepdims=True)
@@ -223,13 +230,9 @@ def _score(
         elif method == INTEGRATED:
             assert output.logits is not None
             weights = prediction_weights(output.logits)
-            scores[method] = integrated_gradients(bert, params, batch, weights, steps=steps)
-            # Where positions are read from the wordpieces, they are those of the text.
-            start = params['embeddings']['word']['embedding'][reference_ids(bert, batch)]
-            reference = bert.apply({'params': params}, **batch.inputs, inputs_embeds=start).logits
-            assert reference is not None
-            change = ((output.logits - reference) * weights).sum(axis=-1)
-            missed = jnp.stack([change, change - (scores[method] * mask).sum(axis=-1)])
+            integrated, change = integrated_gradients(bert, params, batch, weights, steps=steps)
+            scores[method] = integrated
+            missed = jnp.stack([change, change - (integrated * mask).sum(axis=-1)])
         elif method in (TIMES_INPUT, 'gradient norm'):
             entered, gradients = _gradients(bert, params, batch)
             if method == TIMES_INPUT:
@@ -243,11 +246,7 @@ def _score(
 
 def prediction_weights(logits: Float[Array, 'B C']) -> Float[Array, 'B C']:
     """Return the weights of the logits in what scores are about, as the module says."""
-    classes = logits.shape[-1]
-    if classes == 1:
-        return jnp.ones_like(logits)
-    top = jax.nn.one_hot(logits.argmax(axis=-1), classes)
-    return top - (1 - top) / (classes - 1)
+    return margins(logits.argmax(axis=-1), logits.shape[-1])
 
 
 def _gradients(bert: Bert, params, batch: Batch):

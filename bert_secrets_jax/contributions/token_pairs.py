@@ -21,12 +21,10 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from bert_secrets_jax.ablation.contexts import on_devices
-from bert_secrets_jax.ablation.masks import none
-from bert_secrets_jax.ablation.resumable import encoding_for, sweep_all
-from bert_secrets_jax.ablation.sweep import Descent, default_chunk_tokens
+from bert_secrets_jax.ablation.sweep import default_chunk_tokens
 from bert_secrets_jax.brief import brief, check_name
 from bert_secrets_jax.compute import Compute
-from bert_secrets_jax.contributions.faithfulness import kept_tokens
+from bert_secrets_jax.contributions.faithfulness import kept_tokens, outputs_of, plan_of
 from bert_secrets_jax.contributions.integrated import (
     STEPS,
     check_steps,
@@ -35,6 +33,7 @@ from bert_secrets_jax.contributions.integrated import (
     reference_ids,
     through_layers,
 )
+from bert_secrets_jax.contributions.scores import tokens_of
 from bert_secrets_jax.data.encoding import Batch, Encoded, bucket, tokenize
 from bert_secrets_jax.data.tasks import prepared
 from bert_secrets_jax.devices import fetch
@@ -142,30 +141,25 @@ def paired_tokens(
     encoded = tokenize(pretrained.tokenizer, examples, max_length=compute.max_length)
     parts, references = _parts_of(pretrained, encoded, layer, steps, compute)
     whole, without = _with_and_without(pretrained, encoded, compute)
-    unit = np.linalg.norm(whole, axis=1) if similarity == 'cosine' else np.ones(len(whole))
     if similarity == 'cosine':
+        lengths = np.linalg.norm(whole, axis=1, keepdims=True)
+        parts = [each / length for each, length in zip(parts, lengths, strict=True)]
+        whole, references = whole / lengths, references / lengths
         without = [each / np.linalg.norm(each, axis=1, keepdims=True) for each in without]
-    convert, found = encoded.tokenizer.convert_ids_to_tokens, []
-
-    def read(text: int) -> tuple[tuple[str, ...], np.ndarray]:
-        length = int(encoded.lengths[text])
-        ids = encoded.input_ids[text, :length].tolist()
-        return tuple(convert(ids)), encoded.special[text, :length]
-
-    for first, second in enumerate(range(len(pairs), len(texts))):
-        scale = 1 / (unit[first] * unit[second])
-        (a, b), (r, s) = whole[[first, second]], references[[first, second]]
-        one, other = without[first], without[second]
-        (tokens_a, special_a), (tokens_b, special_b) = read(first), read(second)
+    tokens, special = tokens_of(encoded)
+    found = []
+    for both in enumerate(range(len(pairs), len(texts))):
+        (a, b), (r, s) = whole[[*both]], references[[*both]]
+        (of_a, of_b), (one, other) = ([each[text] for text in both] for each in (parts, without))
         found.append(
             PairedTokens(
-                tokens=(tokens_a, tokens_b),
-                special=(special_a, special_b),
-                similarity=float(a @ b * scale),
-                reference=float((a @ s + r @ b - r @ s) * scale),
-                contributions=parts[first] @ parts[second].T * scale,
-                without_first=one @ b / unit[second],
-                without_second=other @ a / unit[first],
+                tokens=tuple(tokens[text] for text in both),
+                special=tuple(special[text] for text in both),
+                similarity=float(a @ b),
+                reference=float(a @ s + r @ b - r @ s),
+                contributions=of_a @ of_b.T,
+                without_first=one @ b,
+                without_second=other @ a,
                 without_both=one @ other.T,
             )
         )
@@ -235,17 +229,11 @@ def _with_and_without(
     pretrained: Pretrained, encoded: Encoded, compute: Compute
 ) -> tuple[Float[np.ndarray, 'E D'], list[np.ndarray]]:
     """Return the embeddings of texts, and without each token [T, D]; NaN if it is special."""
-    real = np.arange(encoded.special.shape[1]) < encoded.lengths[:, None]
-    text, lost = np.nonzero(real & ~encoded.special)
-    kept = np.concatenate([real, real[text]])
-    kept[len(real) + np.arange(len(text)), lost] = False
-    variants = kept_tokens(encoded, np.concatenate([np.arange(len(real)), text]), kept)
-    descent = Descent.start(pretrained, none(pretrained.config), 'zero', None, compute)
-    batches = bucket(variants, **encoding_for(descent, compute))
-    how = {'folder': compute.folder, 'what': 'Texts without tokens', 'unit': 'texts'}
-    (found,) = sweep_all(pretrained, batches, descent, **how)
+    _, special = tokens_of(encoded)
+    plan = plan_of(special)
+    found = outputs_of(pretrained, kept_tokens(encoded, plan.text, plan.kept), compute)
     check_finite(found)
-    without = [np.full((length, found.shape[1]), np.nan) for length in encoded.lengths]
-    for number, (of, at) in enumerate(zip(text, lost, strict=True), len(real)):
-        without[of][at] = found[number]
-    return found[: len(real)], without
+    without = [np.full((len(each), found.shape[1]), np.nan) for each in special]
+    for each, of_text, numbers in zip(without, special, plan.without_one, strict=True):
+        each[~of_text] = found[numbers]
+    return found[plan.whole], without

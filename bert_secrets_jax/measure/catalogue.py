@@ -47,19 +47,9 @@ DEFAULTS = (
 )
 
 
-@dataclasses.dataclass(frozen=True)
-class StatisticFamily:
-    """Statistics that differ in one argument, so that several of them can be compiled as one.
-
-    From a tuple of F arguments, and the options of all, `make` makes one with a value [L, N, F].
-    """
-
-    make: Callable[..., Statistic | Comparison]
-    options: tuple[tuple[str, Any], ...] = ()
-
-    def stacked(self, arguments: tuple[Hashable, ...]) -> Statistic | Comparison:
-        """Return one statistic for F arguments, with a value [L, N, F]."""
-        return self.make(arguments, **dict(self.options))
+# Makes statistics that differ in one argument. From a tuple of F arguments it makes a single one,
+# with a value [L, N, F], so that several can be compiled as one. The same ones are not made anew.
+Family = Callable[[Any], Statistic | Comparison]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -95,7 +85,7 @@ class Described:
     features: tuple[str, ...] | None = ()
     relations: tuple[str, ...] = ()
     classifier: Any = dataclasses.field(default=None, repr=False)
-    family: StatisticFamily | None = dataclasses.field(default=None, repr=False)
+    family: Family | None = dataclasses.field(default=None, repr=False)
     argument: Hashable = dataclasses.field(default=None, repr=False)
 
     def __call__(self, *maps_and_marks):
@@ -164,20 +154,20 @@ def _looked_up(marks: tuple) -> Statistic:
     return statistics.attention_to(wanted, reading='notebook', among=counted)
 
 
-_TO_FEATURES = StatisticFamily(statistics.attention_to)
-_TO_FEATURES_OF_NOTEBOOK = StatisticFamily(_looked_up)
-_FROM_CLS = StatisticFamily(statistics.cls_to)
-_FROM_CLS_OF_NOTEBOOK = StatisticFamily(statistics.cls_to, (('reading', 'notebook'),))
+_FROM_CLS_OF_NOTEBOOK = functools.partial(statistics.cls_to, reading='notebook')
+
+
+@functools.cache
+def _to_links(reverse: bool, reading: Reading) -> Family:
+    """Return the family of attention along links; the notebook's counts every example."""
+    among = None if reading == 'paper' else 'token'
+    return functools.partial(
+        statistics.attention_of_links, reverse=reverse, reading=reading, among=among
+    )
 
 
 def _share(
-    name: str,
-    title: str,
-    family: StatisticFamily,
-    argument: Hashable,
-    *,
-    reading: Reading,
-    **more: Any,
+    name: str, title: str, family: Family, argument: Hashable, *, reading: Reading, **more: Any
 ) -> Described:
     """Return the share of attention that a member of a family measures, named by its reading."""
     if reading == 'notebook':
@@ -185,7 +175,7 @@ def _share(
     return Described(
         name,
         title,
-        family.make(argument, **dict(family.options)),
+        family(argument),
         unit=SHARE,
         limits=(0.0, 1.0),
         reading=reading,
@@ -256,11 +246,11 @@ def _without_annotations() -> list[Described]:
 
 
 def _to_feature(feature: str, reading: Reading = 'paper') -> Described:
-    family, argument, features = _TO_FEATURES, feature, (feature,)
+    family, argument, features = statistics.attention_to, feature, (feature,)
     if reading == 'notebook':
         marks = _MARKS_OF_NOTEBOOK.get(feature, feature)
         counted = _COUNTED_BY_NOTEBOOK.get(feature, 'token')
-        family, argument = _TO_FEATURES_OF_NOTEBOOK, (marks, counted)
+        family, argument = _looked_up, (marks, counted)
         features = (marks,) if counted == 'token' else argument
     title = f'attention to {plural(feature)}'
     return _share(
@@ -269,7 +259,7 @@ def _to_feature(feature: str, reading: Reading = 'paper') -> Described:
 
 
 def _from_cls_to(name: str, reading: Reading = 'paper') -> Described:
-    family, marks = _FROM_CLS, name.strip('[]').lower()
+    family, marks = statistics.cls_to, name.strip('[]').lower()
     if reading == 'notebook':
         family, marks = _FROM_CLS_OF_NOTEBOOK, _MARKS_OF_NOTEBOOK.get(name, name)
     title = f'attention of [CLS] to {plural(name)}'
@@ -295,11 +285,8 @@ def relation(name: str, reverse: bool = False, reading: Reading = 'paper') -> De
 def _along(name: str, *, reverse: bool, reading: Reading, marks: str) -> Described:
     ways = directions([name]).items()
     (title,) = (title for title, direction in ways if direction.reverse == reverse)
-    options = {'reverse': reverse}
-    if reading != 'paper':
-        options |= {'reading': reading, 'among': 'token'}
-    family = StatisticFamily(statistics.attention_of_links, tuple(options.items()))
     named = {'reading': reading, 'source': _OF_TOKENS, 'relations': (marks,)}
+    family = _to_links(reverse, reading)
     return _share(title, f'attention from {title}', family, marks, **named)
 
 
@@ -525,14 +512,13 @@ def _compared(described: Described, make: Callable[..., Comparison]) -> Describe
         described,
         function=make(described.function),
         pairwise=True,
-        family=family and StatisticFamily(_stacked_for_both, (('make', make), ('family', family))),
+        family=family and _for_both(make, family),
     )
 
 
-def _stacked_for_both(
-    arguments: tuple[Hashable, ...], *, make: Callable[..., Comparison], family: StatisticFamily
-) -> Comparison:
-    return make(family.stacked(arguments))
+@functools.cache
+def _for_both(make: Callable[..., Comparison], family: Family) -> Family:
+    return lambda arguments: make(family(arguments))
 
 
 def _apart(models, batches, described, also: Mapping[K, Any], **options) -> dict[str | K, Any]:
@@ -547,7 +533,7 @@ def _apart(models, batches, described, also: Mapping[K, Any], **options) -> dict
     stacks = {
         _Stack(tuple(each.name for each in members)): members[0].function
         if len(members) == 1 or (family := members[0].family) is None
-        else family.stacked(tuple(each.argument for each in members))
+        else family(tuple(each.argument for each in members))
         for members in families.values()
     }
     measured = stream(models, batches, {**stacks, **also}, **options)

@@ -33,10 +33,14 @@ from jaxtyping import Bool, Float, Int
 
 from bert_secrets_jax.data.annotation import fill_up
 from bert_secrets_jax.data.encoding import WORD, Encoded
-from bert_secrets_jax.measure.nulls import NullTest
-from bert_secrets_jax.measure.places import check_links, pairs_of
-from bert_secrets_jax.measure.tables import HeadTable
-from bert_secrets_jax.stats.resampling import sign_flip_test
+from bert_secrets_jax.measure.nulls import ROUNDING, NullTest, Sums, indicator, no_test, null_test
+from bert_secrets_jax.measure.places import (
+    LinkTable,
+    Numbered,
+    check_links,
+    closest_pairs,
+    pairs_of,
+)
 
 # Distances up to the first have an indicator each; the others are bins.
 _DISTANCES, _BINS = 8, (12, 20)
@@ -51,17 +55,12 @@ _LEAST_LEFT = 0.05
 _FLOOR = 1e-6  # less attention counts as this: what a head hardly sees tells nothing
 _SINGULAR = 1e-8  # the least eigenvalue of the features that counts, relative to the greatest
 _MOST = 0.9  # more of a text's variance than this is not made up for
-_ROUNDING = 1e-6
-_ROUNDS = 2000
 
 
 @dataclasses.dataclass(frozen=True)
-class Choices:
+class Choices(Numbered):
     """The queries of links, and the words of the texts of their keys, from which they choose."""
 
-    # Query, key and number of the word among those of the example, filled up with the number -1.
-    pairs: Int[np.ndarray, 'E P 3']
-    first: Int[np.ndarray, ' C']  # [E + 1] the first word of each example, and how many there are
     example: Int[np.ndarray, ' Q']
     choice: Int[np.ndarray, ' R']
     linked: Bool[np.ndarray, ' R']
@@ -69,7 +68,7 @@ class Choices:
     links: int
 
 
-def choices_of(links: Int[np.ndarray, 'E P 3'], encoded: Encoded, *, reverse: bool) -> Choices:
+def choices_of(links: LinkTable, encoded: Encoded, *, reverse: bool) -> Choices:
     """Return the choices of the queries of links [E, P, 3], the query first or, reversed, last.
 
     The query of a link is that of its closest pair. A word is linked if one of its wordpieces is,
@@ -87,10 +86,7 @@ def choices_of(links: Int[np.ndarray, 'E P 3'], encoded: Encoded, *, reverse: bo
     check_links(links, encoded.text)
     pairs, link, of_link = pairs_of(links[..., [1, 0, 2]] if reverse else links)
     examples, length = encoded.text.shape
-    offset = pairs[:, 1] - pairs[:, 0]
-    order = np.lexsort([2 * np.abs(offset) - (offset < 0), link])
-    closest = order[np.searchsorted(link[order], np.arange(len(of_link)))]
-    codes = np.unique(of_link * length + pairs[closest, 0])
+    codes = np.unique(of_link * length + closest_pairs(pairs, link)[:, 0])
     example, query = np.divmod(codes, length)
     # Which wordpieces are linked to each of these queries, and the texts that they are in.
     codes_of_pairs = of_link[link] * length + pairs[:, 0]
@@ -106,11 +102,10 @@ def choices_of(links: Int[np.ndarray, 'E P 3'], encoded: Encoded, *, reverse: bo
     choice, piece = np.nonzero(inside)
     words = encoded.marks.get(WORD)
     word = piece if words is None else words[example[choice], piece]
-    starts = np.ones(len(choice), bool)
-    starts[1:] = (np.diff(choice) != 0) | (np.diff(word) != 0)
-    row = np.cumsum(starts) - 1
+    places = choice * (word.max(initial=0) + 1) + word
+    _, starts, row = np.unique(places, return_index=True, return_inverse=True)
     begin, of_row = piece[starts], choice[starts]
-    end = piece[np.append(starts[1:], True)[: len(piece)]]
+    end = piece[np.append(starts, len(piece))[1 : len(starts) + 1] - 1]
     is_linked = np.bincount(row, linked[choice, piece], len(begin)) > 0
     first = np.searchsorted(example[of_row], np.arange(examples + 1))
     pieces = np.stack([query[choice], piece, row - first[example[choice]]], axis=1)
@@ -228,92 +223,60 @@ def _indicators(where, *codes) -> scipy.sparse.csr_array:
 class Preference:
     """Adds up the attention of choices by batch; memory grows with choices and examples alone."""
 
-    def __init__(self, choices: Choices, seed: int):
-        self._choices, self._seed = choices, seed
-        choice = choices.choice
+    def __init__(self, choices: Choices):
+        self._choices = choices
+        choice, examples = choices.choice, len(choices.pairs)
         # The products of sparse arrays have no type that is known.
         features: Any = choices.features
         sizes = np.bincount(choice, minlength=len(choices.example))
-        rows, numbers = np.arange(len(choice)), np.arange(len(choices.example))
-        shape = len(numbers), len(rows)
-        mean: Any = scipy.sparse.csr_array((1 / sizes[choice], (choice, rows)), shape=shape)
-        means = (mean @ features).toarray()
+        member = indicator(choice, len(sizes))
+        self._means = (member @ features).toarray() / sizes[:, None]
         # Sums of products of features and of `linked`, each without its mean over a choice.
-        self._linked = choices.linked - (mean @ choices.linked)[choice]
-        self._of_linked = features.T @ self._linked
-        squares = (features.T @ features).toarray() - (means.T * sizes) @ means
+        linked = choices.linked - (member @ choices.linked / sizes)[choice]
+        self._of_linked = features.T @ linked
+        squares = (features.T @ features).toarray() - (self._means.T * sizes) @ self._means
         values, vectors = np.linalg.eigh(squares)
         kept = values > _SINGULAR * values.max(initial=0)
         self._inverse = (vectors[:, kept] / values[kept]) @ vectors[:, kept].T
         explained = self._inverse @ self._of_linked
         # The part of `linked` that the features leave; it adds up to 0 within each choice.
-        self._left = self._linked - features @ explained + (means @ explained)[choice]
-        squared = self._linked @ self._linked
-        self._told = squared > 0 and self._left @ self._left >= _LEAST_LEFT * squared
+        left = linked - features @ explained + (self._means @ explained)[choice]
+        squared = linked @ linked
+        self._told = squared > 0 and left @ left >= _LEAST_LEFT * squared
         host = choices.example[choice]
-        examples = len(choices.first) - 1
-        shape = examples, len(rows)
-        by_example: Any = scipy.sparse.csr_array((self._left, (host, rows)), shape=shape)
+        by_example = indicator(host, examples, left)
         self._features_left = (by_example @ features).toarray()
-        self._information = by_example @ self._linked
+        self._information = by_example @ linked
         # How much of the variance of a text's part the features take, and the preference.
-        of_text = np.maximum(np.bincount(host, self._left**2, examples), _ROUNDING)
+        of_text = np.maximum(np.bincount(host, left**2, examples), ROUNDING)
         taken = np.einsum('EF,FG,EG->E', self._features_left, self._inverse, self._features_left)
         self._leverage = taken / of_text, of_text / of_text.sum()
-        self._of_example = np.bincount(choices.example, minlength=examples)
-        self._sums: dict[str, np.ndarray] = {}
+        self._logits = Sums(scipy.sparse.vstack([member, by_example, features.T]))
+        self._own = Sums(indicator(choice, len(sizes), choices.linked * 1.0))
 
-    def numbers(self, examples: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return the words of some examples: which example [C], and the number in it [C]."""
-        return numbers_of(self._choices.first, examples)
+    def add(self, numbers: Int[np.ndarray, ' C'], scores: Float[np.ndarray, 'C H']) -> None:
+        """Add the attention to the words of these numbers."""
+        self._logits.add(numbers, np.log(np.maximum(scores, _FLOOR, dtype=np.float64)))
+        self._own.add(numbers, scores)
 
-    def add(self, examples: np.ndarray, scores: Float[np.ndarray, 'C L N']) -> None:
-        """Add the attention to the words of some examples, in the order of `numbers`."""
-        choices, width = self._choices, int(np.prod(scores.shape[1:]))
-        if not self._sums:
-            self._heads = scores.shape[1:]
-            self._sums = {
-                'left': np.zeros((len(choices.first) - 1, width)),
-                'features': np.zeros((len(self._of_linked), width)),
-                'own': np.zeros((len(choices.example), width), np.float32),
-            }
-        if not len(scores):
-            return
-        scores = scores.reshape(len(scores), width)
-        rows, numbers = self.numbers(examples)
-        rows = choices.first[examples][rows] + numbers
-        # The words of a choice stand one after another.
-        starts = np.flatnonzero(np.diff(choices.choice[rows], prepend=-1))
-        chosen, sizes = choices.choice[rows[starts]], np.diff(starts, append=len(rows))
-        logits = np.log(np.maximum(scores, _FLOOR, dtype=np.float64))
-        means = np.add.reduceat(logits, starts) / sizes[:, None]
-        logits -= np.repeat(means, sizes, axis=0)
-        self._sums['features'] += choices.features[rows].T @ logits
-        self._sums['own'][chosen] = np.add.reduceat(
-            scores * choices.linked[rows, None], starts, dtype=np.float64
-        )
-        left = np.add.reduceat(logits * self._left[rows, None], starts)
-        np.add.at(self._sums['left'], choices.example[chosen], left)
-
-    def result(self) -> NullTest:
+    def result(self, shape: tuple[int, int], seed: int) -> NullTest:
         """Return the test of a preference for linked words, and its size in logits."""
-        sums, width = self._sums, int(np.prod(self._heads))
-        takes_part = self._of_example > 0
+        choices = self._choices
+        examples, of_choice = len(choices.pairs), len(choices.example)
+        of_example = np.bincount(choices.example, minlength=examples)
+        takes_part = of_example > 0
         count = int(takes_part.sum())
-
-        def shaped(values):
-            return values.reshape(self._heads).astype(np.float32)
-
-        if not self._told or count < 2 or not np.isfinite(sums['features']).all():
-            none = shaped(np.full(width, np.nan))
-            table = HeadTable(none, none, float(count))
-            return NullTest(none, none, none, table, none, none, 0, np.nan, table)
+        totals, left, features = self._logits.split(of_choice, examples)
+        features -= self._means.T @ totals
+        if not self._told or count < 2 or not np.isfinite(features).all():
+            none = no_test(shape, count, 0)
+            return dataclasses.replace(none, preference=none.excess)
         information = self._information.sum()
-        preference = sums['left'].sum(axis=0) / information
+        preference = left.sum(axis=0) / information
 
         def contributed(known, leverage):
-            weights = self._inverse @ (sums['features'] - self._of_linked[:, None] * known)
-            logits = sums['left'] - self._features_left @ weights
+            weights = self._inverse @ (features - self._of_linked[:, None] * known)
+            logits = left - self._features_left @ weights
             logits -= self._information[:, None] * known
             # The part of a text is too small, since the fit was to this text, too: it becomes what
             # it is when the fit is to the others (CR3, Bell and McCaffrey 2002). The sum stays.
@@ -325,53 +288,25 @@ class Preference:
             return logits * (count / information)
 
         of_features, of_linked = self._leverage
-        score = contributed(np.zeros(width), of_features)
-        score[np.abs(score) < _ROUNDING] = 0
-        p, familywise = sign_flip_test(
-            score.T, alternative='greater', rounds=_ROUNDS, seed=self._seed
-        )
+        flipped = contributed(np.zeros_like(preference), of_features)
+        flipped[np.abs(flipped) < ROUNDING] = 0
         error = contributed(preference, of_features + of_linked)
-        own, without, slope = self._attention(preference)
-        excess = (own - without)[takes_part] + slope[takes_part].mean(axis=0) * error
-        return NullTest(
-            score=shaped(own[takes_part].mean(axis=0)),
-            mean=shaped(without[takes_part].mean(axis=0)),
-            percentile_99=shaped(np.full(width, np.nan)),
-            excess=HeadTable(
-                shaped(excess.mean(axis=0)), shaped(excess.var(axis=0, ddof=1)), float(count)
-            ),
-            p=p.reshape(self._heads),
-            familywise=familywise.reshape(self._heads),
-            links=self._choices.links,
-            possible=float(np.median(np.bincount(self._choices.choice))),
-            preference=HeadTable(
-                shaped(preference), shaped(error.var(axis=0, ddof=1)), float(count)
-            ),
-        )
-
-    def _attention(self, preference: Float[np.ndarray, ' H']) -> list[np.ndarray]:
-        """Return means over the choices of each example [E, H].
-
-        They are the attention to linked words, what it is without the preference, and by how much
-        the difference grows with it.
-        """
-        own = self._sums['own'].astype(np.float64)
+        # The attention to linked words, what it is without the preference, and by how much the
+        # difference grows with it: means over the choices of each example.
+        (own,) = self._own.split()
         odds = np.exp(-preference)
         without = own * odds / (1 - own + own * odds)
-        mean = scipy.sparse.csr_array(
-            (
-                1 / self._of_example[self._choices.example],
-                (self._choices.example, np.arange(len(own))),
-            ),
-            shape=(len(self._of_example), len(own)),
+        mean = indicator(choices.example, examples, 1 / of_example[choices.example])[takes_part]
+        own, without, slope = (mean @ each for each in (own, without, without * (1 - without)))
+        return null_test(
+            shape,
+            flipped,
+            own - without + slope.mean(axis=0) * error,
+            seed=seed,
+            links=choices.links,
+            possible=float(np.median(np.bincount(choices.choice))),
+            preference=(preference, error),
+            score=own.mean(axis=0),
+            mean=without.mean(axis=0),
+            percentile_99=np.full_like(preference, np.nan),
         )
-        return [mean @ each for each in (own, without, without * (1 - without))]
-
-
-def numbers_of(
-    first: Int[np.ndarray, ' _'], examples: np.ndarray
-) -> tuple[Int[np.ndarray, ' C'], Int[np.ndarray, ' C']]:
-    """Return the places of some examples: which example [C], and the number in it [C]."""
-    counts = np.diff(first)[examples]
-    rows = np.repeat(np.arange(len(examples)), counts)
-    return rows, np.arange(len(rows)) - np.repeat(np.cumsum(counts) - counts, counts)

@@ -6,6 +6,7 @@ Shapes: L layers, N heads, H = L * N heads of all layers, T query tokens, S key 
 import jax
 import jax.numpy as jnp
 
+from bert_secrets_jax.measure.exact import product
 from bert_secrets_jax.measure.statistics import Maps, Marks, Result, entropies
 
 SMOOTHING = 0.001  # the share of each row that is spread evenly, as in the published code
@@ -37,7 +38,7 @@ def head_divergences(attentions: Maps, marks: Marks) -> Result:
     middle = jax.lax.map(from_others, jnp.arange(size))
     apart = middle - (own[:, None] + own[others % size]) / 2
     # Rounding makes a divergence of 0 a little less at times.
-    total = jnp.einsum('HGT,T->HG', apart, token, precision=jax.lax.Precision.HIGHEST)
+    total = product('HGT,T->HG', apart, token)
     divergences = jnp.maximum(total / count, 0)
     values = jnp.zeros((size, size)).at[jnp.arange(size)[:, None], others % size].set(divergences)
     return jnp.maximum(values, values.T).reshape(layers, heads, size), token.sum()

@@ -18,8 +18,9 @@ from jaxtyping import Array, Float
 
 from bert_secrets_jax.data.encoding import Batch
 from bert_secrets_jax.data.masking import MaskedBatch
+from bert_secrets_jax.measure.exact import product
 from bert_secrets_jax.measure.statistics import Maps, Marks, Result
-from bert_secrets_jax.measure.stream import stream
+from bert_secrets_jax.measure.stream import BatchMaps, stream
 from bert_secrets_jax.measure.tables import HeadTable
 from bert_secrets_jax.model.bert import BertOutput
 from bert_secrets_jax.model.weights import Pretrained
@@ -71,7 +72,7 @@ def gradient_importance(
 def absolute_gradients(loss: Loss):
     """Return a function that gives |d loss / d attention| in the place of the maps of a batch."""
 
-    def maps_of(bert, params, batch: Batch, **options) -> Float[Array, 'B L N T S']:
+    def maps_of(bert, params, batch: Batch, **options) -> BatchMaps:
         return jnp.abs(map_gradients(loss, bert, params, batch, **options)[0])
 
     return maps_of
@@ -102,6 +103,6 @@ def by_type(gradients: Maps, marks: Marks) -> Result:
     # As product and sum XLA makes it part of the loop over the maps.
     received = (gradients * token[None, None, :, None]).sum(axis=-2)
     sizes = types.sum(axis=-1)
-    total = jnp.einsum('LNS,FS->LNF', received, types, precision=jax.lax.Precision.HIGHEST)
+    total = product('LNS,FS->LNF', received, types)
     means = total / jnp.maximum(sizes * token.sum(), 1)[None, None]
     return means, (sizes > 0).astype(jnp.float32)

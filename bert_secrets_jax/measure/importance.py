@@ -18,6 +18,7 @@ from jaxtyping import Array, Float, Shaped
 
 from bert_secrets_jax.brief import check_name
 from bert_secrets_jax.data.encoding import Batch
+from bert_secrets_jax.measure.exact import product
 from bert_secrets_jax.measure.gradients import Loss, map_gradients, total_loss
 from bert_secrets_jax.measure.statistics import READINGS, Marks, Result
 from bert_secrets_jax.measure.stream import stream
@@ -105,8 +106,7 @@ def token_gradients(loss: Loss):
 
     def maps_of(bert, params, batch: Batch, **options) -> Float[Array, 'B L N T 1']:
         gradients, maps = map_gradients(loss, bert, params, batch, **options)
-        exact = jax.lax.Precision.HIGHEST
-        return jnp.einsum('BLNTS,BLNTS->BLNT', maps, gradients, precision=exact)[..., None]
+        return product('BLNTS,BLNTS->BLNT', maps, gradients)[..., None]
 
     return maps_of
 

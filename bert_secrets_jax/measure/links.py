@@ -21,8 +21,9 @@ is filler. An offset is the key position minus the query position: -1 is the pre
 
 import dataclasses
 import functools
+import itertools
 from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse
@@ -33,8 +34,16 @@ from bert_secrets_jax.arguments import checked
 from bert_secrets_jax.brief import check_name, meant
 from bert_secrets_jax.data.annotation import RANDOM
 from bert_secrets_jax.data.encoding import Encoded
-from bert_secrets_jax.measure.choices import Choices, Preference, choices_of, numbers_of
-from bert_secrets_jax.measure.nulls import NullTest
+from bert_secrets_jax.measure.choices import Choices, Preference, choices_of
+from bert_secrets_jax.measure.nulls import (
+    ROUNDING,
+    NullTest,
+    OfHeads,
+    Sums,
+    indicator,
+    no_test,
+    null_test,
+)
 from bert_secrets_jax.measure.places import (
     CLASSES,
     ELSEWHERE,
@@ -42,7 +51,9 @@ from bert_secrets_jax.measure.places import (
     MOVED,
     POSITIONS,
     Kind,
+    LinkTable,
     Places,
+    closest_pairs,
     draw_places,
     pairs_of,
     together,
@@ -50,7 +61,7 @@ from bert_secrets_jax.measure.places import (
 from bert_secrets_jax.measure.statistics import attention_at_places
 from bert_secrets_jax.measure.stream import Reduction
 from bert_secrets_jax.measure.tables import HeadTable
-from bert_secrets_jax.stats.resampling import percentile_99, sign_flip_test
+from bert_secrets_jax.stats.resampling import percentile_99
 
 __all__ = [
     'CLASSES', 'ELSEWHERE', 'KINDS', 'MOVED', 'POSITIONS', 'Direction', 'Kind', 'LinkScores',
@@ -59,8 +70,6 @@ __all__ = [
 ]  # fmt: skip
 
 OFFSETS = (-5, -4, -3, -2, -1, 1, 2, 3, 4, 5)
-_ROUNDING = 1e-6  # scores are means in float32: less than this apart, they are the same
-_ROUNDS = 2000  # sign flips: the least corrected p-value is 1 / (rounds + 1)
 _Key = tuple[str, Kind]  # a relation, and what it is compared with
 
 
@@ -85,7 +94,7 @@ class RandomLinks:
 class LinkScores:
     """The parts of a `LinkTest` besides its table: small arrays, which can be stored."""
 
-    links: Int[np.ndarray, 'E P 3']
+    links: LinkTable
     nulls: Mapping[str, NullTest]
 
 
@@ -97,7 +106,7 @@ class LinkTest:
     """
 
     table: HeadTable
-    links: Int[np.ndarray, 'E P 3']
+    links: LinkTable
     nulls: Mapping[str, NullTest]
 
     @property
@@ -110,12 +119,12 @@ class LinkTest:
         return np.all([null.above for null in self.nulls.values()], axis=0)
 
     @property
-    def familywise(self) -> Float[np.ndarray, 'L N']:
+    def familywise(self) -> OfHeads:
         """The greatest corrected p-value over the kinds; NaN where a kind has no places."""
         return np.max([null.familywise for null in self.nulls.values()], axis=0)
 
     @property
-    def detectable(self) -> Float[np.ndarray, 'L N']:
+    def detectable(self) -> OfHeads:
         """[L, N] The excess found with a probability of 80 % by the kind that needs most.
 
         NaN where a kind has no places: then no head can be found.
@@ -183,39 +192,40 @@ def with_random_links(
     kinds = tuple(kinds)
     for kind in kinds:
         check_name('kind', kind, KINDS)
+    # By relation, kind, and the ways that they are for: queries are other words in each direction,
+    # and so are the words that they choose from.
+    tables: dict[tuple[str, Kind, tuple[bool, ...]], Places | Choices] = {}
     links = {relation: _relation(encoded, relation) for relation in relations}
-    of_places: list[Kind] = [kind for kind in kinds if kind != CLASSES]
-    drawn: dict[_Key, Places] = {
-        (relation, kind): draw_places(of, encoded, kind=kind, draws=draws, seed=seed)
-        for relation, of in links.items()
-        for kind in of_places
-    }
-    for kind in of_places:
-        possible = np.concatenate([drawn[relation, kind].possible for relation in relations])
+    for kind in kinds:
+        if kind == CLASSES:
+            for (relation, of), reverse in itertools.product(links.items(), (False, True)):
+                chosen = choices_of(of, encoded, reverse=reverse)
+                tables[relation, kind, (reverse,)] = chosen
+            continue
+        drawn = {
+            relation: draw_places(of, encoded, kind=kind, draws=draws, seed=seed)
+            for relation, of in links.items()
+        }
+        tables |= {(relation, kind, (False, True)): each for relation, each in drawn.items()}
+        possible = np.concatenate([each.possible for each in drawn.values()])
         if not possible.all():
             logging.info(
                 'Random links (%s): %d of %d links have no other place, and are not compared.',
                 kind, (possible == 0).sum(), len(possible),
             )  # fmt: skip
-    # Queries are other words in each direction, and so are the words that they choose from.
-    chosen: dict[bool, dict[_Key, Choices]] = {
-        reverse: {
-            (relation, CLASSES): choices_of(of, encoded, reverse=reverse)
-            for relation, of in links.items()
-            if CLASSES in kinds
-        }
-        for reverse in (False, True)
-    }
     # All in one table, so that little is compiled.
-    pairs, starts = together([*drawn.values(), *chosen[False].values(), *chosen[True].values()])
-    of_drawn, *of_chosen = np.split(np.stack(starts), [len(drawn), len(drawn) + len(chosen[False])])
+    pairs, starts = together([*tables.values()])
+    placed = dict(zip(tables, zip(tables.values(), starts, strict=True), strict=True))
     reductions = {
         RandomLinks(reverse): Reduction(
             attention_at_places(reverse=reverse),
             functools.partial(
                 _Comparisons,
-                drawn | chosen[reverse],
-                np.concatenate([of_drawn, of_chosen[reverse]]),
+                {
+                    (relation, kind): each
+                    for (relation, kind, ways), each in placed.items()
+                    if reverse in ways
+                },
                 seed,
             ),
         )
@@ -267,129 +277,86 @@ class _Comparisons:
     """Hands the scores of the places of all relations and kinds to the comparisons with them."""
 
     def __init__(
-        self, places: Mapping[_Key, Places | Choices], starts: Int[np.ndarray, 'C E'], seed: int
+        self, places: Mapping[_Key, tuple[Places | Choices, Int[np.ndarray, ' E']]], seed: int
     ):
-        self._starts = dict(zip(places, starts, strict=True))
-        self._each = {key: comparison_of(each, seed) for key, each in places.items()}
+        self._places, self._seed = places, seed
+        self._each = {key: comparison_of(each) for key, (each, _) in places.items()}
 
     def add(self, examples: np.ndarray, values: Float[np.ndarray, 'B L N P']) -> None:
-        by_place = np.moveaxis(values, -1, 1)
-        for key, comparison in self._each.items():
-            rows, numbers = comparison.numbers(examples)
-            comparison.add(examples, by_place[rows, numbers + self._starts[key][examples[rows]]])
+        self._shape = values.shape[1:3]
+        flat = values.reshape(len(values), int(np.prod(self._shape)), values.shape[-1])
+        for key, (places, starts) in self._places.items():
+            rows, numbers = places.of(examples)
+            host = examples[rows]
+            self._each[key].add(numbers, flat[rows, :, numbers - places.first[host] + starts[host]])
 
     def result(self) -> dict[_Key, NullTest]:
-        return {key: comparison.result() for key, comparison in self._each.items()}
+        how = self._shape, self._seed
+        return {key: comparison.result(*how) for key, comparison in self._each.items()}
 
 
-def comparison_of(places: Places | Choices, seed: int) -> '_Comparison | Preference':
+def comparison_of(places: Places | Choices) -> '_Comparison | Preference':
     """Return what adds up the scores of places, or the attention to words to choose from."""
-    if isinstance(places, Choices):
-        return Preference(places, seed)
-    return _Comparison(places, seed)
+    return Preference(places) if isinstance(places, Choices) else _Comparison(places)
 
 
 class _Comparison:
     """Adds up the scores of places by batch; memory grows with links and examples alone."""
 
-    def __init__(self, places: Places, seed: int):
-        self._places, self._seed = places, seed
+    def __init__(self, places: Places):
         links = np.flatnonzero(places.possible > 0)
-        examples, draws = len(places.pairs), places.drawn.shape[1]
+        self._count, (examples, draws) = len(links), (len(places.pairs), places.drawn.shape[1])
+        self._possible = places.possible[links]
         of_example = np.bincount(places.example[links], minlength=examples)
         # The mean over links, then over examples.
-        self._weights = 1 / (of_example[places.example[links]] * max(np.sum(of_example > 0), 1))
-        self._examples = places.example[links]
+        host = places.example[links]
+        self._weights = 1 / (of_example[host] * max(np.sum(of_example > 0), 1))
+        self._links = indicator(host, examples, self._weights)
         drawn = places.drawn[links].ravel()
-        numbers = np.arange(len(links))
-        link, draw = np.repeat(numbers, draws), np.tile(np.arange(draws), len(links))
-        count = int(places.first[-1])
-
-        def matrix(values, rows, columns, height) -> scipy.sparse.csc_array:
-            sparse = _matrix(values, rows, columns, (height, count)).tocsc().astype(np.float32)
-            return cast(scipy.sparse.csc_array, sparse)
-
-        self._adders = {
-            'own': matrix(np.ones(len(links)), numbers, places.own[links], len(links)),
-            'random': matrix(np.ones(len(drawn)) / draws, link, drawn, len(links)),
-            'draws': matrix(self._weights[link], draw, drawn, draws),
-        }
-        # How much each place counts in the mean, and from which link it does.
+        link, draw = np.indices((len(links), draws)).reshape(2, -1)
         weight = self._weights[link] / draws
-        self._place_weight = np.bincount(drawn, weight, minlength=count)
+        # How much each place counts in the mean, where it is, and from which link it does.
         hosts = np.searchsorted(places.first, drawn, side='right') - 1
-        self._guests = _matrix(weight, hosts, link, (examples, len(links))).tocsr()
-        self._sums: dict[str, np.ndarray] = {}
-
-    def numbers(self, examples: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return the places of some examples: which example [C], and the number in it [C]."""
-        return numbers_of(self._places.first, examples)
-
-    def add(self, examples: np.ndarray, scores: Float[np.ndarray, 'C L N']) -> None:
-        """Add the scores of the places of some examples, in the order of `numbers`."""
-        first, width = self._places.first, int(np.prod(scores.shape[1:]))
-        if not self._sums:
-            self._heads = scores.shape[1:]
-            heights = {
-                name: adder.shape[0]  # pyright: ignore[reportOptionalSubscript]
-                for name, adder in self._adders.items()
-            }
-            self._sums = {
-                name: np.zeros((height, width), np.float32)
-                for name, height in (heights | {'hosts': len(first) - 1}).items()
-            }
-        scores = scores.reshape(len(scores), width)
-        counts = np.diff(first)[examples]
-        columns = np.concatenate(
-            [np.arange(int(first[each]), int(first[each + 1])) for each in examples]
+        shape = examples, len(links)
+        self._guests = scipy.sparse.coo_array((weight, (hosts, link)), shape=shape).tocsr()
+        # Rows are a link's own score and the mean of its places, the mean of each draw, and the
+        # share of an example in the mean of all.
+        self._heights = len(links), len(links), draws
+        below = np.cumsum(self._heights)
+        rows = [np.arange(len(links)), below[0] + link, below[1] + draw, below[2] + hosts]
+        values = [np.ones(len(links)), np.full(len(drawn), 1 / draws), weight * draws, weight]
+        entries = (
+            np.concatenate(values).astype(np.float32),
+            (np.concatenate(rows), np.concatenate([places.own[links], drawn, drawn, drawn])),
         )
-        for name, adder in self._adders.items():
-            part = adder[:, columns]
-            rows = np.unique(part.nonzero()[0])
-            self._sums[name][rows] += part.tocsr()[rows] @ scores
-        weighted = scores * self._place_weight[columns, None]
-        ends = np.concatenate([[0], np.cumsum(counts)])
-        for example, start, stop in zip(examples, ends[:-1], ends[1:], strict=True):
-            self._sums['hosts'][example] = weighted[start:stop].sum(axis=0)
+        shape = below[2] + examples, int(places.first[-1])
+        self._sums = Sums(scipy.sparse.coo_array(entries, shape=shape))
 
-    def result(self) -> NullTest:
-        sums = {name: each.astype(np.float64) for name, each in self._sums.items()}
-        own, random, weights = sums['own'], sums['random'], self._weights[:, None]
-        examples = len(self._places.pairs)
+    def add(self, numbers: Int[np.ndarray, ' C'], scores: Float[np.ndarray, 'C H']) -> None:
+        """Add the scores of the places of these numbers."""
+        self._sums.add(numbers, scores)
+
+    def result(self, shape: tuple[int, int], seed: int) -> NullTest:
+        """Return the test for L x N heads, [L, N], which come one after the other."""
+        own, random, draws, hosts = self._sums.split(*self._heights)
         # The contribution of each example: its links, and its places for the links of any example.
-        numbers = np.arange(len(own))
-        links = _matrix(self._weights, self._examples, numbers, (examples, len(own))).tocsr()
-        contributed = links @ (own - random) - (sums['hosts'] - self._guests @ random)
-        takes_part = (links.sum(axis=1) > 0) | (self._guests.sum(axis=1) > 0)
+        contributed = self._links @ (own - random) - (hosts - self._guests @ random)
+        takes_part = (self._links.sum(axis=1) > 0) | (self._guests.sum(axis=1) > 0)
         contributed = contributed[takes_part] * takes_part.sum()
-        contributed[np.abs(contributed) < _ROUNDING] = 0
-        count, width = contributed.shape
-
-        def shaped(values):
-            return values.reshape(self._heads).astype(np.float32)
-
-        if count < 2 or not np.isfinite(contributed).all():
-            none = shaped(np.full(width, np.nan))
-            table = HeadTable(none, none, float(count))
-            return NullTest(none, none, none, table, none, none, len(own), np.nan)
-        mean, variance = contributed.mean(axis=0), contributed.var(axis=0, ddof=1)
-        p, familywise = sign_flip_test(
-            contributed.T, alternative='greater', rounds=_ROUNDS, seed=self._seed
+        contributed[np.abs(contributed) < ROUNDING] = 0
+        if len(contributed) < 2 or not np.isfinite(contributed).all():
+            return no_test(shape, len(contributed), self._count)
+        return null_test(
+            shape,
+            contributed,
+            contributed,
+            seed=seed,
+            links=self._count,
+            possible=float(np.median(self._possible)),
+            score=self._weights @ own,
+            mean=self._weights @ random,
+            percentile_99=percentile_99(draws),
         )
-        return NullTest(
-            score=shaped((own * weights).sum(axis=0)),
-            mean=shaped((random * weights).sum(axis=0)),
-            percentile_99=shaped(percentile_99(sums['draws'])),
-            excess=HeadTable(shaped(mean), shaped(variance), float(count)),
-            p=p.reshape(self._heads),
-            familywise=familywise.reshape(self._heads),
-            links=len(own),
-            possible=float(np.median(self._places.possible[self._places.possible > 0])),
-        )
-
-
-def _matrix(values, rows, columns, shape: tuple[int, int]) -> scipy.sparse.coo_array:
-    return scipy.sparse.coo_array((values, (rows, columns)), shape=shape)
 
 
 @checked
@@ -399,26 +366,19 @@ def turned(links: Int[np.ndarray, '*shape 3']) -> Int[np.ndarray, '*shape 3']:
 
 
 @checked
-def offset_histogram(
-    links: Int[np.ndarray, 'E P 3'],
-) -> tuple[Int[np.ndarray, ' F'], Int[np.ndarray, ' F']]:
+def offset_histogram(links: LinkTable) -> tuple[Int[np.ndarray, ' F'], Int[np.ndarray, ' F']]:
     """Return the offsets [F] between linked wordpieces, ascending, and the number of links of each.
 
     The offset of a link is that of its closest pair; if two pairs are equally close, the negative
     offset counts.
     """
-    pairs, link, examples = pairs_of(links)
-    offset = pairs[:, 1] - pairs[:, 0]
-    # In ascending order 0, -1, 1, -2, 2, ...
-    closeness = np.full(len(examples), np.iinfo(np.int64).max)
-    np.minimum.at(closeness, link, 2 * np.abs(offset) - (offset < 0))
-    closest = np.where(closeness % 2, -(closeness + 1) // 2, closeness // 2)
-    return np.unique(closest, return_counts=True)
+    query, key = closest_pairs(*pairs_of(links)[:2]).T
+    return np.unique(key - query, return_counts=True)
 
 
 @checked
 def offset_baseline(
-    links: Int[np.ndarray, 'E P 3'], offsets: Iterable[int] = OFFSETS, *, count_absent: bool = False
+    links: LinkTable, offsets: Iterable[int] = OFFSETS, *, count_absent: bool = False
 ) -> dict[int, float]:
     """Score ideal heads that put all attention at one offset, such as on the previous wordpiece.
 

@@ -18,7 +18,7 @@ of pairs of wordpieces of an example; links are `[E, P, 3]` as in `Encoded.marks
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Literal, Protocol, runtime_checkable
+from typing import Literal
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
@@ -27,6 +27,7 @@ from bert_secrets_jax.brief import check_name
 from bert_secrets_jax.data.annotation import fill_up
 from bert_secrets_jax.data.encoding import Encoded
 
+LinkTable = Int[np.ndarray, 'E P 3']
 Kind = Literal['elsewhere', 'moved', 'positions', 'classes']
 KINDS: tuple[Kind, ...] = ('elsewhere', 'moved', 'positions', 'classes')
 ELSEWHERE, MOVED, POSITIONS, CLASSES = KINDS
@@ -40,21 +41,32 @@ _APART = 2  # the least distance of the two ends at a random place: one is betwe
 
 
 @dataclasses.dataclass(frozen=True)
-class Places:
-    """The places that were drawn for the links of a relation."""
+class Numbered:
+    """Pairs of wordpieces with numbers in each example."""
 
     # Query, key and number of the place among those of the example, filled up with the number -1.
-    pairs: Int[np.ndarray, 'E P 3']
+    pairs: LinkTable
     first: Int[np.ndarray, ' C']  # [E + 1] the first place of each example, and how many there are
+
+    def of(self, examples: np.ndarray) -> tuple[Int[np.ndarray, ' C'], Int[np.ndarray, ' C']]:
+        """Return the places of some examples: which of these [C], and the number among all [C]."""
+        counts = np.diff(self.first)[examples]
+        rows = np.repeat(np.arange(len(examples)), counts)
+        starts = self.first[examples] - np.cumsum(counts) + counts
+        return rows, np.arange(len(rows)) + starts[rows]
+
+
+@dataclasses.dataclass(frozen=True)
+class Places(Numbered):
+    """The places that were drawn for the links of a relation."""
+
     example: Int[np.ndarray, ' X']
     own: Int[np.ndarray, ' X']  # where each link stands
     drawn: Int[np.ndarray, 'X K']  # -1 for a link that has none
     possible: Int[np.ndarray, ' X']  # how many they were drawn from; 0 if these were too few
 
 
-def draw_places(
-    links: Int[np.ndarray, 'E P 3'], encoded: Encoded, *, kind: Kind, draws: int, seed: int
-) -> Places:
+def draw_places(links: LinkTable, encoded: Encoded, *, kind: Kind, draws: int, seed: int) -> Places:
     """Draw places for links [E, P, 3] with replacement, all that are possible being as likely.
 
     Places of other inputs are drawn so that these inputs are on average as long as the link's own:
@@ -65,107 +77,69 @@ def draw_places(
     if draws < 1:
         raise ValueError(f'{draws=} must be at least 1.')
     check_links(links, encoded.text)
-    number = KINDS.index(kind)
-    of_kind = (_Elsewhere, _Moved, _Positions)[number](links, encoded)
+    texts, number = _Texts(links, encoded), KINDS.index(kind)
+    places_of = (_elsewhere, _moved, _positions)[number]
     rng = np.random.default_rng([seed, number])
-    count = len(of_kind.links)
-    drawn = np.full((count, draws), -1)
-    possible = np.zeros(count, np.int64)
-    book = _Book(encoded.text.shape)
-    own = np.zeros(count, np.int64)
-    for index, (example, pairs) in enumerate(of_kind.links):
-        own[index] = book.numbers(pairs, np.array([example]), np.zeros((1, 2), np.int64))[0]
-        within, examples, shifts, chance = of_kind.places(example, pairs)
+    possible = np.zeros(len(texts.links), np.int64)
+    # Example, shape, and first query and key of each place; the link's own comes last.
+    stand = np.full((len(possible), draws + 1, 4), -1)
+    shapes: dict[tuple, int] = {}
+
+    def shaped(pairs) -> tuple[int, np.ndarray]:
+        """Return the number of the shape of pairs, and its corner."""
+        corner = pairs.min(axis=0)
+        return shapes.setdefault(tuple(map(tuple, (pairs - corner).tolist())), len(shapes)), corner
+
+    for index, (example, pairs) in enumerate(texts.links):
+        shape, corner = shaped(pairs)
+        stand[index, -1] = example, shape, *corner
+        within, examples, shifts, chance = places_of(texts, example, pairs)
         if len(examples):
             possible[index] = len(examples)
             chosen = rng.choice(len(examples), draws, p=chance)
-            drawn[index] = book.numbers(within, examples[chosen], shifts[chosen])
-    example = np.array([example for example, _ in of_kind.links], np.int64)
-    return book.places(example, own, drawn, possible)
+            shape, corner = shaped(within)
+            stand[index, :-1, 0], stand[index, :-1, 1] = examples[chosen], shape
+            stand[index, :-1, 2:] = corner + shifts[chosen]
+    # The same place has one number, whoever draws it; that of no place is the least, and -1.
+    sizes = np.array([len(encoded.text), len(shapes), *[encoded.text.shape[1]] * 2]) + 1
+    codes = np.ravel_multi_index(tuple(np.moveaxis(stand, -1, 0) + 1), sizes.tolist())
+    found, numbers = np.unique(np.append(0, codes), return_inverse=True)
+    numbers = numbers.ravel()[1:].reshape(codes.shape) - 1
+    places = np.stack(np.unravel_index(found[1:], sizes.tolist()), axis=1) - 1
+    first = np.searchsorted(places[:, 0], np.arange(len(links) + 1))
+    of_shape, filled = list(shapes), [[] for _ in links]
+    for number, (example, shape, query, key) in enumerate(places.tolist()):
+        of_example = number - int(first[example])
+        filled[example] += [(query + x, key + y, of_example) for x, y in of_shape[shape]]
+    example = np.array([example for example, _ in texts.links], np.int64)
+    return Places(fill_up(filled), first, example, numbers[:, -1], numbers[:, :-1], possible)
 
 
-@runtime_checkable
-class Numbered(Protocol):
-    """Pairs with numbers in each example, and the first number of each, as in `Places`."""
+def together(drawn: Sequence[Numbered]) -> tuple[LinkTable, Int[np.ndarray, 'D E']]:
+    """Put the places of several draws, of the same examples, into one table like `Numbered.pairs`.
 
-    @property
-    def pairs(self) -> np.ndarray: ...
-
-    @property
-    def first(self) -> np.ndarray: ...
-
-
-def together(
-    drawn: Sequence[Numbered],
-) -> tuple[Int[np.ndarray, 'E P 3'], list[Int[np.ndarray, ' E']]]:
-    """Put the places of several draws, of the same examples, into one table like `Places.pairs`.
-
-    The number that the first place of each draw has in each example [E] is returned as well.
+    The number that the first place of each draw has in each example [D, E] is returned as well.
     """
-    counts = [np.diff(each.first) for each in drawn]
-    starts = [sum(counts[:index], np.zeros_like(counts[0])) for index in range(len(drawn))]
+    counts = np.diff([each.first for each in drawn], axis=1)
+    starts = np.cumsum(counts, axis=0) - counts
     filled = [
         np.concatenate(
             [
-                each.pairs[example, each.pairs[example, :, 2] >= 0] + [0, 0, start[example]]
-                for each, start in zip(drawn, starts, strict=True)
+                each.pairs[example, each.pairs[example, :, 2] >= 0] + [0, 0, start]
+                for each, start in zip(drawn, starts[:, example], strict=True)
             ]
         )
-        for example in range(len(counts[0]))
+        for example in range(starts.shape[1])
     ]
     return fill_up(filled), starts
 
 
-class _Book:
-    """Numbers for places; the same place has one number, whoever draws it."""
-
-    def __init__(self, shape: tuple[int, int]):
-        self._examples, self._positions = shape
-        self._shapes: dict[bytes, int] = {}
-        self._pairs: list[np.ndarray] = []
-        self._codes: dict[int, int] = {}
-
-    def numbers(self, pairs, examples, shifts) -> np.ndarray:
-        """Return the numbers of places: pairs [P, 2] moved by shifts [W, 2], in examples [W]."""
-        corner = pairs.min(axis=0)
-        pairs = pairs - corner
-        shape = self._shapes.setdefault(pairs.tobytes(), len(self._shapes))
-        if shape == len(self._pairs):
-            self._pairs.append(pairs)
-        size = self._positions
-        starts = corner + shifts
-        codes = ((shape * self._examples + examples) * size + starts[:, 0]) * size + starts[:, 1]
-        return np.array([self._codes.setdefault(code, len(self._codes)) for code in codes.tolist()])
-
-    def places(self, example, own, drawn, possible) -> Places:
-        size = self._positions
-        codes = np.fromiter(self._codes, np.int64, len(self._codes))
-        rest, key = np.divmod(codes, size)
-        rest, query = np.divmod(rest, size)
-        shape, host = np.divmod(rest, self._examples)
-        order = np.argsort(host, kind='stable')
-        renumbered = np.empty(len(codes) + 1, np.int64)
-        renumbered[order] = np.arange(len(codes))
-        renumbered[-1] = -1
-        first = np.searchsorted(host[order], np.arange(self._examples + 1))
-        filled: list[list[tuple]] = [[] for _ in range(self._examples)]
-        for place in order.tolist():
-            pairs = self._pairs[shape[place]] + np.array([query[place], key[place]])
-            number = int(renumbered[place] - first[host[place]])
-            filled[host[place]] += [(*pair, number) for pair in pairs.tolist()]
-        table = fill_up(filled)
-        return Places(table, first, example, renumbered[own], renumbered[drawn], possible)
-
-
-class _Kind:
-    """The places of one kind for `links`, each an example and pairs [P, 2].
-
-    `places` returns, for a link, pairs [P, 2], and where they can stand: the examples [W], by how
-    many positions they are moved there [W, 2], and how likely each is drawn (None: all equally).
-    """
+class _Texts:
+    """The texts of links, and these: an example and pairs [P, 2] each."""
 
     def __init__(self, links: np.ndarray, encoded: Encoded):
         self.text, self.lengths = encoded.text.astype(np.int64), encoded.lengths
+        self.by_length = np.argsort(self.lengths, kind='stable')
         pairs, link, examples = pairs_of(links)
         of_link = np.split(pairs[np.argsort(link, kind='stable')], np.cumsum(np.bincount(link)))
         self.links = list(zip(examples.tolist(), of_link[:-1], strict=True))
@@ -182,72 +156,66 @@ class _Kind:
         return (self._linked[np.minimum(nearest, len(self._linked) - 1)] != codes).all(axis=1)
 
 
-class _Moved(_Kind):
-    def places(self, example, pairs):
-        moves = _moves(pairs, self.text[example])
-        shifts = np.stack([moves, moves], axis=1)
-        examples = np.full(len(moves), example)
-        free = self.free(examples, pairs + shifts[:, None])
-        return pairs, examples[free], shifts[free], None
+# The places of each kind for a link: pairs [P, 2], and where they can stand. That is the examples
+# [W], by how many positions they are moved there [W, 2], and how likely each is drawn (None: all
+# equally).
 
 
-class _Elsewhere(_Kind):
-    def places(self, example, pairs):
-        starts, distance, within = _runs(pairs, self.text[example])
-        examples = np.full(len(starts), example)
-        possible = (distance >= 1) & self.free(examples, starts[:, None] + within)
-        possible &= distance >= min(_APART, distance[possible].max(initial=0))
-        return within, examples[possible], starts[possible], None
+def _moved(texts: _Texts, example: int, pairs):
+    text, positions = texts.text[example], np.unique(pairs)
+    moves = np.arange(-positions[0], len(text) - positions[-1])
+    # Each end stays in its text.
+    moves = moves[(text[positions + moves[:, None]] == text[positions]).all(axis=1)]
+    shifts = np.stack([moves, moves], axis=1)
+    examples = np.full(len(moves), example)
+    free = texts.free(examples, pairs + shifts[:, None])
+    return pairs, examples[free], shifts[free], None
 
 
-class _Positions(_Kind):
-    def __init__(self, links, encoded):
-        super().__init__(links, encoded)
-        self._order = np.argsort(self.lengths, kind='stable')
-        self._sorted = self.lengths[self._order]
-
-    def places(self, example, pairs):
-        low, high = _alike(int(self.lengths[example]))
-        hosts = self._order[slice(*np.searchsorted(self._sorted, [low, high + 1]))]
-        positions = np.unique(pairs)
-        fits = (self.text[hosts[:, None], positions] == self.text[example, positions]).all(axis=1)
-        hosts = hosts[fits & (hosts != example)]
-        hosts = hosts[self.free(hosts, np.broadcast_to(pairs, (len(hosts), *pairs.shape)))]
-        longer = self.lengths[hosts] - self.lengths[example]
-        kept, chance = _balanced(longer[:, None])
-        return pairs, hosts[kept], np.zeros((kept.sum(), 2), np.int64), chance
+def _elsewhere(texts: _Texts, example: int, pairs):
+    starts, distance, within = _runs(pairs, texts.text[example])
+    examples = np.full(len(starts), example)
+    possible = (distance >= 1) & texts.free(examples, starts[:, None] + within)
+    possible &= distance >= min(_APART, distance[possible].max(initial=0))
+    return within, examples[possible], starts[possible], None
 
 
-def _alike(length: int) -> tuple[int, int]:
-    return int(np.ceil(length * (1 - _ALIKE))), int(np.floor(length * (1 + _ALIKE)))
+def _positions(texts: _Texts, example: int, pairs):
+    lengths, length = texts.lengths[texts.by_length], texts.lengths[example]
+    low, high = np.ceil(length * (1 - _ALIKE)), np.floor(length * (1 + _ALIKE))
+    hosts = texts.by_length[slice(*np.searchsorted(lengths, [low, high + 1]))]
+    positions = np.unique(pairs)
+    fits = (texts.text[hosts[:, None], positions] == texts.text[example, positions]).all(axis=1)
+    hosts = hosts[fits & (hosts != example)]
+    hosts = hosts[texts.free(hosts, np.broadcast_to(pairs, (len(hosts), *pairs.shape)))]
+    kept, chance = _balanced(texts.lengths[hosts] - length)
+    return pairs, hosts[kept], np.zeros((kept.sum(), 2), np.int64), chance
 
 
 def _balanced(
-    differences: Int[np.ndarray, 'W D'],
+    differences: Int[np.ndarray, ' W'],
 ) -> tuple[Bool[np.ndarray, ' W'], Float[np.ndarray, ' _'] | None]:
     """Return which places to draw from, and how likely each, so that they differ by 0 on average.
 
     The chances nearest to equal ones: exponential tilting (Hainmueller 2012, "Entropy balancing").
     """
     # Attention to one token falls with the number of tokens, and may change along the text.
-    scaled = differences / np.maximum(np.abs(differences).max(axis=0, initial=0), 1)
-    tilt = np.zeros(scaled.shape[1])
+    scaled, tilt = differences / np.abs(differences).max(initial=1), 0.0
     for _ in range(_STEPS if len(scaled) >= _FEWEST else 0):
-        weight = np.exp(scaled @ tilt)
+        weight = np.exp(scaled * tilt)
         chance = weight / weight.sum()
         mean = chance @ scaled
-        if np.abs(mean).max() < _BALANCED and 1 / (chance**2).sum() >= _FEWEST:
+        if abs(mean) < _BALANCED and 1 / (chance**2).sum() >= _FEWEST:
             return np.ones(len(scaled), bool), chance / chance.sum()
-        spread = (scaled - mean).T @ ((scaled - mean) * chance[:, None])
-        step = np.linalg.solve(spread + 1e-9 * np.eye(len(tilt)), mean)
-        tilt = np.clip(tilt - step * min(1, 2 / np.abs(step).max(initial=1e-9)), -50, 50)
+        step = mean / (chance @ (scaled - mean) ** 2 + 1e-9)
+        tilt = np.clip(tilt - np.clip(step, -2, 2), -50, 50)
     # Nothing balances them: only places that do not differ are left.
-    kept = (differences == 0).all(axis=1)
+    kept = differences == 0
     return kept & (kept.sum() >= _FEWEST), None
 
 
 def pairs_of(
-    links: Int[np.ndarray, 'E P 3'],
+    links: LinkTable,
 ) -> tuple[Int[np.ndarray, 'F 2'], Int[np.ndarray, ' F'], Int[np.ndarray, ' X']]:
     """Return the pairs that are no fillers, the link of each pair, and the example of each link."""
     example, row = np.nonzero(links[..., 2] >= 0)
@@ -257,7 +225,16 @@ def pairs_of(
     return filled[:, :2], link.ravel(), unique[:, 0]
 
 
-def check_links(links: Int[np.ndarray, 'E P 3'], text: Int[np.ndarray, 'E T']) -> None:
+def closest_pairs(
+    pairs: Int[np.ndarray, 'F 2'], link: Int[np.ndarray, ' F']
+) -> Int[np.ndarray, 'X 2']:
+    """Return the closest pair of each link; the negative offset, if two are equally close."""
+    offset = pairs[:, 1] - pairs[:, 0]
+    order = np.lexsort([2 * np.abs(offset) - (offset < 0), link])
+    return pairs[order[np.unique(link[order], return_index=True)[1]]]
+
+
+def check_links(links: LinkTable, text: Int[np.ndarray, 'E T']) -> None:
     """Raise ValueError for links that are not of these texts, or not between their words."""
     if links.ndim != 3 or links.shape[2] != 3 or len(text) != len(links):
         raise ValueError(
@@ -275,13 +252,6 @@ def check_links(links: Int[np.ndarray, 'E P 3'], text: Int[np.ndarray, 'E T']) -
         )
 
 
-def _moves(pairs: Int[np.ndarray, 'P 2'], text: Int[np.ndarray, ' T']) -> Int[np.ndarray, ' W']:
-    """Return by how many positions a link can be moved so that each end stays in its text."""
-    positions = np.unique(pairs)
-    moves = np.arange(-positions[0], len(text) - positions[-1])
-    return moves[(text[positions + moves[:, None]] == text[positions]).all(axis=1)]
-
-
 def _runs(
     pairs: Int[np.ndarray, 'P 2'], text: Int[np.ndarray, ' T']
 ) -> tuple[Int[np.ndarray, 'W 2'], Int[np.ndarray, ' W'], Int[np.ndarray, 'P 2']]:
@@ -289,10 +259,9 @@ def _runs(
     sizes, starts, within = [], [], []
     for positions in pairs.T:
         unique, rank = np.unique(positions, return_inverse=True)
-        windows = np.arange(len(text) - len(unique) + 1)
-        run = windows[:, None] + np.arange(len(unique))
+        runs = np.lib.stride_tricks.sliding_window_view(text, len(unique))
         sizes.append(len(unique))
-        starts.append(windows[(text[run] == text[unique[0]]).all(axis=1)])
+        starts.append(np.flatnonzero((runs == text[unique[0]]).all(axis=1)))
         within.append(rank)
     source, target = (places.ravel() for places in np.meshgrid(*starts))
     distance = np.maximum(target - (source + sizes[0] - 1), source - (target + sizes[1] - 1))

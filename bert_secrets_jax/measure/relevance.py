@@ -21,7 +21,7 @@ width, C classes; in equations F intermediate width, G the two factors of a gate
 import dataclasses
 import functools
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -30,6 +30,7 @@ from jax.sharding import Mesh
 from jaxtyping import Array, Float, Shaped
 
 from bert_secrets_jax.data.encoding import Batch
+from bert_secrets_jax.measure.exact import product
 from bert_secrets_jax.measure.statistics import Marks, Result
 from bert_secrets_jax.measure.stream import stream
 from bert_secrets_jax.measure.tables import HeadTable
@@ -39,22 +40,26 @@ from bert_secrets_jax.model.encoder import turned
 from bert_secrets_jax.model.parts import ACTIVATIONS
 from bert_secrets_jax.model.weights import Pretrained
 
+Hidden = Float[Array, 'B T D']
 
-@runtime_checkable
-class BackwardSteps(Protocol):
-    """The backward pass of each step; the forward pass is always that of the model."""
+
+class Linearised:
+    """Steps of a network that is linear at an input, whose backward pass carries gradients."""
 
     def linear(self, equation: str, inputs: Array, weights: Array) -> Array:
         """Return `einsum(equation, inputs, weights)`."""
-        ...
+        return product(equation, inputs, weights)
 
     def scaled(self, inputs: Array, factors: Array) -> Array:
         """Return `inputs * factors`, where the factors are taken as constant."""
-        ...
+        return inputs * jax.lax.stop_gradient(factors)
+
+
+LINEAR = Linearised()
 
 
 @dataclasses.dataclass(frozen=True)
-class Rule:
+class Rule(Linearised):
     """How a linear step distributes the relevance of an output: the alpha-beta rule.
 
     The share alpha, between 0 and 1, goes to inputs with a positive contribution to the output, in
@@ -140,13 +145,13 @@ def relevances(rule: Rule):
 
 
 def walk_back(
-    steps: BackwardSteps,
+    steps: Linearised,
     bert: Bert,
     params: Mapping[str, Any],
     output: BertOutput,
     attention_mask: Shaped[Array, 'B T'],
     start: Callable[[Array], Array],
-) -> tuple[Float[Array, 'B T D'], Float[Array, 'B L N']]:
+) -> tuple[Hidden, Float[Array, 'B L N']]:
     """Walk from the logits, which have what `start` makes of them, down to the embeddings.
 
     Return what arrives there, and at the outputs of the heads, summed over tokens and width.
@@ -181,14 +186,14 @@ def layers_of(config: BertConfig, params: Mapping[str, Any], output: BertOutput)
 
 def through_layer(
     config: BertConfig,
-    steps: BackwardSteps,
-    relevance: Float[Array, 'B T D'],
+    steps: Linearised,
+    relevance: Hidden,
     params: Mapping[str, Any],
-    hidden: Float[Array, 'B T D'],
+    hidden: Hidden,
     contexts: Float[Array, 'B T N H'],
     maps: Float[Array, 'B N T S'],
     normed: Shaped[Array, ''],
-) -> tuple[Float[Array, 'B T D'], Float[Array, 'B T N H']]:
+) -> tuple[Hidden, Float[Array, 'B T N H']]:
     """Return the relevance of what enters a layer, and that of the outputs of its heads.
 
     It is given that of what leaves the layer, before any final LayerNorm. `normed` says whether the
@@ -202,8 +207,14 @@ def through_layer(
     return of_residual + of_values, of_contexts
 
 
-def contexts_of(config: BertConfig, steps: BackwardSteps, params, hidden, *, maps, normed):
+def contexts_of(config: BertConfig, steps: Linearised, params, hidden, *, maps, normed):
     """Return the outputs [B, T, N, H] of the heads of a layer; arguments as in `through_layer`."""
+    values = values_of(config, steps, params, hidden, normed)
+    return steps.linear('BSNH,BNTS->BTNH', values, maps)
+
+
+def values_of(config: BertConfig, steps: Linearised, params, hidden, normed):
+    """Return the values [B, S, N, H] of a layer, as heads move them; arguments as there."""
     read = hidden
     if config.family.norm_first:
         read = jnp.where(normed, normed_by(config, steps, params['attention_norm'], hidden), hidden)
@@ -212,22 +223,26 @@ def contexts_of(config: BertConfig, steps: BackwardSteps, params, hidden, *, map
         size = config.head_size
         units = jnp.broadcast_to(jnp.eye(size), (1, values.shape[1], size, size))
         values = steps.linear('BSNG,SGH->BSNH', values, turned(config, units)[0])
-    return steps.linear('BSNH,BNTS->BTNH', values, maps)
+    return values
 
 
-def after_attention(config: BertConfig, steps: BackwardSteps, params, hidden, contexts):
+def after_attention(config: BertConfig, steps: Linearised, params, hidden, contexts):
     """Return the output [B, T, D] of a layer; arguments as in `through_layer`."""
     attended = dense(steps, '...NH,NHD->...D', params['attention']['output'], contexts)
     residual = _sum(steps, hidden, attended)
+    fed = fed_forward(config, steps, params, residual)
+    return after_feed_forward(config, steps, params, residual, fed)
+
+
+def after_feed_forward(config: BertConfig, steps: Linearised, params, residual, fed):
+    """Return the output of a layer, given the stream after attention and what it is fed."""
     if config.family.norm_first:
-        normed = normed_by(config, steps, params['output_norm'], residual)
-        return _sum(steps, residual, fed_forward(config, steps, params, normed))
+        return _sum(steps, residual, fed)
     normed = normed_by(config, steps, params['attention_norm'], residual)
-    fed = _sum(steps, normed, fed_forward(config, steps, params, normed))
-    return normed_by(config, steps, params['output_norm'], fed)
+    return normed_by(config, steps, params['output_norm'], _sum(steps, normed, fed))
 
 
-def classified(config: BertConfig, steps: BackwardSteps, params, hidden, attention_mask):
+def classified(config: BertConfig, steps: Linearised, params, hidden, attention_mask):
     """Return the logits, [B, C] or [B, T, C] for tokens, from the last layer's output [B, T, D]."""
     family, tokens = config.family, hidden
     if family.norm_first:
@@ -237,13 +252,22 @@ def classified(config: BertConfig, steps: BackwardSteps, params, hidden, attenti
     elif config.head == SEQUENCES and config.classifier_pooling == 'mean':
         tokens = steps.linear('BTD,BT->BD', tokens, _shares(attention_mask))
     if config.head == SEQUENCES or family.pools_tokens:
-        pooled = dense(steps, '...D,DF->...F', params['pooler'], tokens)
-        tokens = activated(steps, family.pooler_act or config.hidden_act, pooled)
-        if family.pooler_norm:
-            tokens = normed_by(config, steps, params['pooler_norm'], tokens)
+        tokens = pooled(config, steps, params, tokens)
     if config.head == SEQUENCES and config.classifier_pooling == 'late':
         tokens = steps.linear('BTD,BT->BD', tokens, _shares(attention_mask))
     return dense(steps, '...D,DC->...C', params['classifier'], tokens)
+
+
+def pooled(config: BertConfig, steps: Linearised, params, x):
+    """Return what the dense layer under a classifier makes of tokens."""
+    act, norm = config.family.pooler_act, params.get('pooler_norm')
+    return transformed(config, steps, params['pooler'], act, norm, x)
+
+
+def transformed(config: BertConfig, steps: Linearised, layer, act: str | None, norm, x):
+    """Return x after a dense layer, an activation (None is that of the model), and LayerNorm."""
+    x = activated(steps, act or config.hidden_act, dense(steps, '...D,DF->...F', layer, x))
+    return x if norm is None else normed_by(config, steps, norm, x)
 
 
 def _start(config: BertConfig, logits, attention_mask):
@@ -255,7 +279,10 @@ def _shares(attention_mask) -> Float[Array, 'B T']:
     return attention_mask / jnp.maximum(attention_mask.sum(axis=-1, keepdims=True), 1)
 
 
-def fed_forward(config: BertConfig, steps: BackwardSteps, params, hidden):
+def fed_forward(config: BertConfig, steps: Linearised, params, residual):
+    """Return what the feed-forward layer adds, given the stream after attention."""
+    norm = params['output_norm' if config.family.norm_first else 'attention_norm']
+    hidden = normed_by(config, steps, norm, residual)
     if config.family.gated:
         both = dense(steps, '...D,DGF->...GF', params['intermediate'], hidden)
         # Which of the two decides is a gate, as maps are: it lets the other through, more or less.
@@ -266,7 +293,7 @@ def fed_forward(config: BertConfig, steps: BackwardSteps, params, hidden):
     return dense(steps, '...F,FD->...D', params['output'], wide)
 
 
-def normed_by(config: BertConfig, steps: BackwardSteps, params, x):
+def normed_by(config: BertConfig, steps: Linearised, params, x):
     width = x.shape[-1]
     # RMSNorm subtracts no mean.
     mean = 0 if config.family.rms_norm else x.mean(axis=-1, keepdims=True)
@@ -277,16 +304,16 @@ def normed_by(config: BertConfig, steps: BackwardSteps, params, x):
     return dense(steps, '...D,DF->...F', kernel, steps.scaled(x, 1 / deviation))
 
 
-def dense(steps: BackwardSteps, equation: str, params, x):
+def dense(steps: Linearised, equation: str, params, x):
     y = steps.linear(equation, x, params['kernel'])
     return y + jnp.broadcast_to(params['bias'], y.shape) if 'bias' in params else y
 
 
-def _sum(steps: BackwardSteps, *summands):
+def _sum(steps: Linearised, *summands):
     return steps.linear('P...,P->...', jnp.stack(summands), jnp.ones(len(summands)))
 
 
-def activated(steps: BackwardSteps, activation: str, x):
+def activated(steps: Linearised, activation: str, x):
     """Return the activation of x, as x times a slope: 0 at 0, like all activations."""
     slope = ACTIVATIONS[activation](x) / jnp.where(x == 0, 1, x)
     return steps.scaled(x, slope)
@@ -305,11 +332,6 @@ def linear(rule: Rule, equation: str, inputs, weights):
     weights receive none.
     """
     return product(equation, inputs, weights)
-
-
-def product(equation: str, *arrays: Array) -> Array:
-    """Return an einsum in float32 on every device."""
-    return jnp.einsum(equation, *arrays, precision=jax.lax.Precision.HIGHEST)
 
 
 def _forward(rule, equation, inputs, weights):

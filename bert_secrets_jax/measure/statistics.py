@@ -29,10 +29,9 @@ from jaxtyping import Array, Bool, Float, Int
 from bert_secrets_jax.brief import check_name
 from bert_secrets_jax.data.annotation import NOTEBOOK, RANDOM
 from bert_secrets_jax.data.encoding import WORD
+from bert_secrets_jax.measure.exact import product
 from bert_secrets_jax.measure.words import word_maps
 
-# Float32 on every device: by default a GPU rounds to TF32, and a TPU to bfloat16.
-_EXACT = jax.lax.Precision.HIGHEST
 Maps = Float[Array, 'L N T S']
 Links = Int[Array, 'P 3']
 Names = str | tuple[str, ...]  # one, or several whose values are stacked: compiled once for all
@@ -113,7 +112,7 @@ def to_special(attentions: Maps, marks: Marks) -> Result:
     """Attention to [CLS] and all [SEP] together, averaged over query tokens."""
     score = _mean_over_queries(attentions, marks['token'])
     special = (marks['cls'] | marks['sep']).astype(score.dtype)
-    return jnp.einsum('LNS,S->LN', score, special, precision=_EXACT), jnp.float32(1)
+    return product('LNS,S->LN', score, special), jnp.float32(1)
 
 
 @functools.cache
@@ -463,7 +462,7 @@ def entropies(rows: Float[Array, '*any S']) -> Float[Array, '*any']:
 
 
 def _over_queries(values: Float[Array, 'L N T'], token: Bool[Array, ' T']) -> Result:
-    total = jnp.einsum('LNT,T->LN', values, token.astype(values.dtype), precision=_EXACT)
+    total = product('LNT,T->LN', values, token.astype(values.dtype))
     return total / jnp.maximum(token.sum(), 1), jnp.float32(1)
 
 

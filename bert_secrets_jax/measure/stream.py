@@ -5,7 +5,7 @@ Shapes: B batch, L layers, N heads. A statistic's value may have further axes, `
 
 import dataclasses
 import functools
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import Any, Protocol, TypeVar
 
 import flax.struct
@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from absl import logging
 from jax.sharding import Mesh
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Float
 
 from bert_secrets_jax.brief import meant
 from bert_secrets_jax.data.annotation import RANDOM
@@ -27,13 +27,12 @@ from bert_secrets_jax.model.intervention import check_amounts
 from bert_secrets_jax.model.weights import Pretrained, check_whole
 
 K = TypeVar('K', bound=Hashable)
-# Gives the maps [B, L, N, T, S] of a model, its parameters and a batch, like `learned_maps`.
-MapsOf = Callable[..., Float[Array, 'B L N T S']]
+BatchMaps = Float[Array, 'B L N T S']
+# Gives the maps of a model, its parameters and a batch, like `learned_maps`.
+MapsOf = Callable[..., BatchMaps]
 
 
-def learned_maps(
-    bert: Bert, params: Mapping[str, Any], batch: Batch, **options: Any
-) -> Float[Array, 'B L N T S']:
+def learned_maps(bert: Bert, params: Mapping[str, Any], batch: Batch, **options: Any) -> BatchMaps:
     """Return the learned probabilities of a batch; the options are those of `Bert`."""
     return bert.apply({'params': params}, **batch.inputs, **options).attentions
 
@@ -85,15 +84,12 @@ def stream(
     if head_mask is not None:
         check_amounts(head_mask)
         head_mask = jnp.asarray(head_mask, jnp.float32)
-    reducers = [
-        each.reducer() if isinstance(each, Reduction) else None for each in statistics.values()
-    ]
-    functions = tuple(
-        (key, each.statistic if isinstance(each, Reduction) else each)
-        for key, each in statistics.items()
-    )
-    reduced = tuple(reducer is not None for reducer in reducers)
-    work = Work(tuple(model.bert for model in models), functions, reduced, baseline, maps_of)
+    reductions = {key: each for key, each in statistics.items() if isinstance(each, Reduction)}
+    tables = {key: each for key, each in statistics.items() if key not in reductions}
+    reducers = {key: each.reducer() for key, each in reductions.items()}
+    functions = tables | {key: each.statistic for key, each in reductions.items()}
+    berts = tuple(model.bert for model in models)
+    work = Work(berts, tuple(functions.items()), len(tables), baseline, maps_of)
     state, kept = None, []
     for batch in listed(batches):
         numbers = np.asarray(batch.example)
@@ -103,28 +99,22 @@ def stream(
         before = state
         moments, values = step(work, params, batch, head_mask)
         state = moments if state is None else merged(state, moments)
-        for reducer, value in zip(reducers, values, strict=True):
-            if reducer is not None:
-                reducer.add(numbers[numbers >= 0], fetch(value)[numbers >= 0])
+        for reducer, value in zip(reducers.values(), values[len(tables) :], strict=True):
+            reducer.add(numbers[numbers >= 0], fetch(value)[numbers >= 0])
         if keep_values:
-            of_tables = [
-                None if is_reduced else value
-                for is_reduced, value in zip(reduced, values, strict=True)
-            ]
-            kept.append((numbers, fetch(of_tables)))
+            kept.append((numbers, fetch(values[: len(tables)])))
         # JAX queues work without limit. Waiting for the step before keeps memory constant and the
         # progress that is shown true, while the device always has work.
         jax.block_until_ready(before)
     if state is None:
         raise ValueError('There are no batches to measure.')
     examples = [example for example, _ in kept]
-    moments = fetch(state)
-    return {
-        key: _table(key, moments[index], examples, [values[index] for _, values in kept])
-        if reducer is None
-        else reducer.result()
-        for index, (key, reducer) in enumerate(zip(statistics, reducers, strict=True))
+    found: dict[K, Any] = {
+        key: _table(key, moments, examples, [values[index] for _, values in kept])
+        for index, (key, moments) in enumerate(zip(tables, fetch(state), strict=True))
     }
+    found |= {key: reducer.result() for key, reducer in reducers.items()}
+    return {key: found[key] for key in statistics}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -133,7 +123,7 @@ class Work:
 
     models: tuple[Bert, ...]
     statistics: tuple[tuple[Hashable, Callable], ...]  # keys and functions, as in `stream`
-    reduced: tuple[bool, ...]  # for each of them, whether no moments are needed
+    tables: int  # so many of these come first, of which moments are needed
     baseline: str
     maps_of: MapsOf = learned_maps
 
@@ -152,8 +142,8 @@ def step(
     params: tuple[Mapping[str, Any], ...],
     batch: Batch,
     head_mask: Float[Array, 'L N'] | Float[Array, 'B L N'] | None,
-) -> tuple[list[Moments | None], list[Float[Array, 'B L N ...']]]:
-    """Measure one batch: the moments of each statistic, and its value for each example or NaN.
+) -> tuple[list[Moments], list[Float[Array, 'B L N ...']]]:
+    """Measure one batch: the moments of tables, and all values for each example or NaN.
 
     The maps are one compiled program and the statistics another, so that passes over the same
     texts share the first.
@@ -162,7 +152,7 @@ def step(
         maps_in(work.maps_of, bert, work.baseline, of_model, batch, head_mask)
         for bert, of_model in zip(work.models, params, strict=True)
     ]
-    return _measured(work.statistics, work.reduced, batch.marks, batch.example, maps)
+    return _measured(work.statistics, work.tables, batch.marks, batch.example, maps)
 
 
 def maps_in(
@@ -172,7 +162,7 @@ def maps_in(
     params: Mapping[str, Any],
     batch: Batch,
     head_mask: Float[Array, 'L N'] | Float[Array, 'B L N'] | None,
-) -> Float[Array, 'B L N T S']:
+) -> BatchMaps:
     """Return the maps of a batch, from a program that is compiled once for each shape of it."""
     if maps_of is learned_maps:
         # Marks differ from pass to pass, and these maps read none.
@@ -186,23 +176,27 @@ def _compiled_maps(maps_of, bert, baseline, params, batch, head_mask):
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1))
-def _measured(statistics, reduced, marks, example, maps):
+def _measured(statistics, tables, marks, example, maps):
     moments, values = [], []
-    for (key, statistic), is_reduced in zip(statistics, reduced, strict=True):
+    for key, statistic in statistics:
         value, weight = _batch_values(key, statistic, marks, maps)
-        weight = _aligned(weight, value, example >= 0)
-        moments.append(None if is_reduced else _moments(value, weight))
+        further = weight.shape[1:] or (1,) * (value.ndim - 3)
+        weight = jnp.where(
+            # Filler rows count for nothing.
+            (example >= 0).reshape(-1, *[1] * (value.ndim - 1)),
+            weight.reshape(-1, 1, 1, *further),
+            0,
+        )
+        if len(moments) < tables:
+            moments.append(_moments(value, weight))
         values.append(jnp.where(weight > 0, value, jnp.nan))
     return moments, values
 
 
 @jax.jit
-def merged(state: list[Moments | None], moments: list[Moments | None]) -> list[Moments | None]:
+def merged(state: list[Moments], moments: list[Moments]) -> list[Moments]:
     """Return the moments of the batches so far with those of one more, in a program of its own."""
-    return [
-        None if before is None or here is None else _merge(before, here)
-        for before, here in zip(state, moments, strict=True)
-    ]
+    return [_merge(before, here) for before, here in zip(state, moments, strict=True)]
 
 
 def _batch_values(key, statistic, marks, maps):
@@ -219,16 +213,14 @@ def _batch_values(key, statistic, marks, maps):
             f'{list(value.shape[1:])} and {list(weight.shape[1:])}.'
         )
     # A statistic may make a number of maps that are NaN, such as 0 of an entropy.
-    broken = functools.reduce(jnp.logical_or, _broken(maps))
-    broken = broken.reshape(*broken.shape, *[1] * (value.ndim - 3))
-    return jnp.where(broken, jnp.nan, value), weight
-
-
-def _broken(maps: Sequence[Float[Array, 'B _ _ T S']]) -> Iterator[Bool[Array, 'B _ _']]:
-    """Yield which heads' maps are broken; all heads where a model with other heads has any."""
     for each in maps:
         broken = ~jnp.isfinite(each.sum(axis=(-2, -1)))
-        yield broken if each.shape == maps[0].shape else broken.any(axis=(1, 2), keepdims=True)
+        if each.shape != maps[0].shape:
+            # All heads, where a model with other heads has any.
+            broken = broken.any(axis=(1, 2), keepdims=True)
+        broken = broken.reshape(*broken.shape, *[1] * (value.ndim - 3))
+        value = jnp.where(broken, jnp.nan, value)
+    return value, weight
 
 
 class _Marks(dict):
@@ -252,18 +244,6 @@ class _Marks(dict):
             + ('; random links come from bs.links.with_random_links.' if name == RANDOM else '.')
             + (f' {near}' if near else '')
         )
-
-
-def _aligned(
-    weights: Float[Array, 'B *some'],
-    values: Float[Array, 'B L N *further'],
-    filled: Bool[Array, ' B'],
-) -> Float[Array, 'B 1 1 ...']:
-    """Return weights with the axes of the values; 0 for filler rows."""
-    further = weights.shape[1:] or (1,) * (values.ndim - 3)
-    return jnp.where(
-        filled.reshape(-1, *[1] * (values.ndim - 1)), weights.reshape(-1, 1, 1, *further), 0
-    )
 
 
 def _moments(values: Float[Array, 'B L N *further'], weights: Float[Array, 'B 1 1 ...']) -> Moments:

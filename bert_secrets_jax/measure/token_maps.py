@@ -104,17 +104,18 @@ class TokenMaps:
         def of_words(maps):
             return np.asarray(word_maps(np.asarray(maps), word, count=count))
 
-        return TokenMaps(
-            self.words,
-            of_words(self.attentions),
-            None if self.second is None else int(self.word[self.second]),
+        return dataclasses.replace(
+            self,
+            tokens=self.words,
+            attentions=of_words(self.attentions),
+            second=None if self.second is None else int(self.word[self.second]),
+            word=None,
+            words=None,
             further={kind: of_words(maps) for kind, maps in self.further.items()},
             scores={
                 method: np.bincount(self.word, values, minlength=count)
                 for method, values in self.scores.items()
             },
-            prediction=self.prediction,
-            cut=self.cut,
         )
 
 

@@ -11,16 +11,17 @@ import dataclasses
 import functools
 import itertools
 from collections.abc import Sequence
+from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
-import scipy.sparse
 from jaxtyping import Float, Int
 
 from bert_secrets_jax.data.annotation import Annotation
 from bert_secrets_jax.data.encoding import WORD, Encoded
 from bert_secrets_jax.data.treebank import LEFT_OUT, Parse
 from bert_secrets_jax.measure.links import OFFSETS
+from bert_secrets_jax.measure.nulls import indicator
 from bert_secrets_jax.measure.statistics import Maps, Marks, Result, Statistic
 from bert_secrets_jax.measure.stream import Reduction
 from bert_secrets_jax.measure.words import word_maps
@@ -55,10 +56,8 @@ class WordLinks:
         number = {name: place for place, name in enumerate(names)}
         numbers = np.array([number.get(name, -1) for name in self.names], int)[self.relation]
         kept = numbers >= 0
-        arrays = (numbers, self.example, self.source, self.target)
-        relation, example, source, target = (each[kept] for each in arrays)
-        others = self.left_out, self.beyond
-        return WordLinks(tuple(names), relation, example, source, target, *others)
+        arrays = {name: getattr(self, name)[kept] for name in ('example', 'source', 'target')}
+        return dataclasses.replace(self, names=tuple(names), relation=numbers[kept], **arrays)
 
 
 def links_of_parses(encoded: Encoded, parses: Sequence[Parse]) -> WordLinks:
@@ -102,16 +101,15 @@ def _collected(
             kept.append((relation, row, source, here))
     if not kept:
         raise ValueError('The texts have no link between two words: is there a relation in them?')
-    names = sorted({relation for relation, *_ in kept})
-    if ALL in names:
-        raise ValueError(f'No relation can be called {ALL!r}, which stands for all of them.')
-    numbers = {name: number for number, name in enumerate(names)}
     relations, rows, sources, targets = zip(*kept, strict=True)
+    names, numbers = np.unique(relations, return_inverse=True)
+    if ALL in relations:
+        raise ValueError(f'No relation can be called {ALL!r}, which stands for all of them.')
     # As columns, which are filled up.
     target = np.array([*itertools.zip_longest(*targets, fillvalue=-1)]).T
     return WordLinks(
-        names=(*names, ALL),
-        relation=np.array([*map(numbers.get, relations), *[len(names)] * len(kept)]),
+        names=(*names.tolist(), ALL),
+        relation=np.concatenate([numbers, np.full(len(kept), len(names))]),
         example=np.tile(rows, 2),
         source=np.tile(sources, 2),
         target=np.tile(target, (2, 1)),
@@ -164,8 +162,7 @@ def best_offsets(links: WordLinks) -> Int[np.ndarray, ' R']:
 
 def finding(links: WordLinks, offsets: Int[np.ndarray, ' R']) -> Reduction:
     """Return what a pass makes of the most attended words: a `Found` for the links of its texts."""
-    statistic = _most_attended(links.beyond) if links.beyond else most_attended
-    return Reduction(statistic, functools.partial(_Counter, links, offsets))
+    return Reduction(_most_attended(links.beyond), functools.partial(_Counter, links, offsets))
 
 
 @functools.lru_cache
@@ -180,68 +177,41 @@ class _Counter:
     def __init__(self, links: WordLinks, offsets: np.ndarray):
         self._links = links
         self._right_at_offset = links.at_offset(offsets[links.relation])
-        self._order = np.argsort(links.example, kind='stable')
-        self._sorted = links.example[self._order]
-        self._sums: dict[str, np.ndarray] = {}
+        self._sums: Any = 0, 0
 
     def add(self, examples: np.ndarray, values: Float[np.ndarray, 'B L N 2 T']) -> None:
-        ends = [np.searchsorted(self._sorted, examples, side=side) for side in ('left', 'right')]
-        chosen = np.concatenate([self._order[start:end] for start, end in zip(*ends, strict=True)])
-        if not len(chosen):
-            return
-        row = np.repeat(np.arange(len(examples)), ends[1] - ends[0])
-        links = self._links
+        links, self._shape = self._links, values.shape[1:4]
+        chosen = np.flatnonzero(np.isin(links.example, examples))
+        order = np.argsort(examples)
+        row = order[np.searchsorted(examples, links.example[chosen], sorter=order)]
         guessed = values[row, ..., links.source[chosen]].reshape(len(chosen), -1)
-        target = links.target[chosen]
-        right = (guessed[:, :, None] == target[:, None, :]).any(axis=2).astype(np.float64)
-        at_offset = self._right_at_offset[chosen].astype(np.float64)
+        right = (guessed[:, :, None] == links.target[chosen][:, None, :]).any(axis=2) * 1.0
+        at_offset = self._right_at_offset[chosen][:, None] * 1.0
         # A cluster is what one text has of one relation.
         kinds = np.stack([links.relation[chosen], row])
-        keys, cluster = np.unique(kinds, axis=1, return_inverse=True)
-        size = np.bincount(cluster.ravel(), np.ones(len(chosen)))
-        member = _indicator(cluster.ravel(), len(size))
-        right, at_offset = member @ right, member @ at_offset
-        gain = right - at_offset[:, None]
-        relation = _indicator(keys[0], len(links.names))
-
-        def add(name, of_cluster):
-            total = relation @ of_cluster
-            if of_cluster.ndim == 2:
-                total = total.reshape(len(links.names), *values.shape[1:4])
-            self._sums[name] = self._sums.get(name, 0) + total
-
-        add('sentences', np.ones(len(size)))
-        add('links', size)
-        add('links squared', size**2)
-        for name, of_cluster in (('right', right), ('offset', at_offset), ('gain', gain)):
-            add(name, of_cluster)
-            add(f'{name} squared', of_cluster**2)
-            add(f'{name} times links', (of_cluster.T * size).T)
-
-    def result(self) -> Found:
-        if not self._sums:
-            raise ValueError('No text of this pass has a link.')
-        links, sentences = (self._sums[name].astype(int) for name in ('links', 'sentences'))
-        right, offset, gain = map(self._ratio, ('right', 'offset', 'gain'))
-        return Found(links, sentences, *right, *offset, *gain)
-
-    def _ratio(self, name: str) -> tuple[np.ndarray, np.ndarray]:
-        """Return the mean over links, and its linearised standard error over texts."""
-        total, squared, times = (
-            self._sums[f'{name}{of}'] for of in ('', ' squared', ' times links')
+        (relation, _), cluster = np.unique(kinds, axis=1, return_inverse=True)
+        member = indicator(cluster.ravel(), len(relation))
+        sizes = member.sum(axis=1)[:, None]
+        found = member @ np.concatenate([right, at_offset, right - at_offset], axis=1)
+        here = np.stack([sizes**0, sizes, sizes**2]), np.stack([found, found**2, found * sizes])
+        self._sums = tuple(
+            before + np.stack([indicator(relation, len(links.names)) @ each for each in of_cluster])
+            for before, of_cluster in zip(self._sums, here, strict=True)
         )
 
-        def wide(values):
-            return values.reshape(-1, *[1] * (total.ndim - 1))
-
-        links, texts = wide(self._sums['links']), wide(self._sums['sentences'])
-        mean = total / np.where(links > 0, links, np.nan)
-        scatter = squared - 2 * mean * times + mean**2 * wide(self._sums['links squared'])
+    def result(self) -> Found:
+        """Return means over links, and their linearised standard errors over texts."""
+        if not np.any(self._sums[0]):
+            raise ValueError('No text of this pass has a link.')
+        (texts, links, links_squared), (total, squared, times) = self._sums
+        some = np.where(links > 0, links, np.nan)
+        mean = total / some
+        scatter = squared - 2 * mean * times + mean**2 * links_squared
         # One text says nothing of the scatter over texts.
         few = np.where(texts > 1, texts / np.maximum(texts - 1, 1), np.nan)
-        return mean, np.sqrt(np.maximum(scatter, 0) * few) / np.where(links > 0, links, np.nan)
-
-
-def _indicator(rows: np.ndarray, height: int) -> scipy.sparse.csr_array:
-    places = (rows, np.arange(len(rows)))
-    return scipy.sparse.csr_array((np.ones(len(rows)), places), shape=(height, len(rows)))
+        both = np.stack([mean, np.sqrt(np.maximum(scatter, 0) * few) / some])
+        width = int(np.prod(self._shape))
+        right, offset, gain = np.split(both, [width, width + 1], axis=2)
+        right, gain = (each.reshape(*both.shape[:2], *self._shape) for each in (right, gain))
+        counts = (each[:, 0].astype(int) for each in (links, texts))
+        return Found(*counts, *right, *offset[..., 0], *gain)

@@ -12,6 +12,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from bert_secrets_jax.data.encoding import WORD, Encoded
+from bert_secrets_jax.measure.exact import product
 
 
 def word_maps(
@@ -40,10 +41,9 @@ def word_maps(
         count = int(np.max(words, initial=-1)) + 1
     maps = jnp.asarray(maps)
     member = jax.nn.one_hot(jnp.asarray(words), count, dtype=maps.dtype)
-    exact = jax.lax.Precision.HIGHEST
-    to_words = jnp.einsum('...TS,SW->...TW', maps, member, precision=exact)
+    to_words = product('...TS,SW->...TW', maps, member)
     share = member / jnp.maximum(member.sum(axis=0, keepdims=True), 1)
-    return jnp.einsum('TV,...TW->...VW', share, to_words, precision=exact)
+    return product('TV,...TW->...VW', share, to_words)
 
 
 def named_words(encoded: Encoded, example: int, texts: tuple[str, str | None]) -> list[str]:

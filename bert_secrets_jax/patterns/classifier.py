@@ -25,12 +25,13 @@ import jax.numpy as jnp
 import numpy as np
 import safetensors
 import safetensors.numpy
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Int
 
 from bert_secrets_jax.brief import check_name
 from bert_secrets_jax.files import checksum, open_regular, parse_json, write_atomically
-from bert_secrets_jax.measure.catalogue import Described, StatisticFamily
-from bert_secrets_jax.measure.statistics import Comparison, Maps, Marks, Result, Statistic
+from bert_secrets_jax.measure.catalogue import Described
+from bert_secrets_jax.measure.exact import product
+from bert_secrets_jax.measure.statistics import Comparison, Maps, Marks, Names, Result, Statistic
 from bert_secrets_jax.patterns.classes import CLASSES, TITLES
 from bert_secrets_jax.patterns.features import NUMBER, features
 from bert_secrets_jax.ranges import Range
@@ -184,15 +185,14 @@ def judge(classifier: Classifier, seen: Float[_AnyArray, 'B F']) -> Float[Array,
     """Return C logits, calibrated on models without labels, and the distance to the nearest map."""
     standard = standardised(seen, classifier.center, classifier.scale)
     known = jnp.asarray(classifier.known)
-    exact = jax.lax.Precision.HIGHEST
     squares = (
         jnp.square(standard).sum(axis=1)[:, None]
         + jnp.square(known).sum(axis=1)[None]
-        - 2 * jnp.einsum('BF,MF->BM', standard, known, precision=exact)
+        - 2 * product('BF,MF->BM', standard, known)
     )
     squares = jnp.maximum(squares, 0)
     kernel = jnp.exp(-classifier.width * squares)
-    scores = jnp.einsum('BM,MC->BC', kernel, classifier.weights, precision=exact)
+    scores = product('BM,MC->BC', kernel, classifier.weights)
     distance = jnp.sqrt(squares.min(axis=1, keepdims=True) / known.shape[1])
     return jnp.concatenate([scores / classifier.temperature, distance], axis=1)
 
@@ -226,15 +226,13 @@ def _values(classifier: Classifier, attentions: Maps, marks: Marks) -> Float[Arr
 
 
 @functools.cache
-def pattern(classifier: Classifier, classes: tuple[str, ...] = CLASSES) -> Statistic:
+def pattern(classifier: Classifier, classes: Names = CLASSES) -> Statistic:
     """Return the statistic "the map is of this class" (section 4.1), a value [L, N, C] of 0 and 1.
 
     Its mean over a corpus is the share of a head's maps in each class. UNLIKE is 1 where the map is
-    unlike all labelled ones, whatever its class.
+    unlike all labelled ones, whatever its class. A single name gives a value [L, N].
     """
-    for name in classes:
-        check_name('classes', name, (*CLASSES, UNLIKE))
-    chosen = np.array(list(map((*CLASSES, UNLIKE).index, classes)))
+    chosen = _places(classes, (*CLASSES, UNLIKE))
 
     def statistic(attentions: Maps, marks: Marks) -> Result:
         return _values(classifier, attentions, marks)[..., chosen], jnp.ones(())
@@ -244,16 +242,14 @@ def pattern(classifier: Classifier, classes: tuple[str, ...] = CLASSES) -> Stati
 
 
 @functools.cache
-def pattern_change(
-    classifier: Classifier, parts: tuple[str, ...] = (*CLASSES, CHANGED)
-) -> Comparison:
+def pattern_change(classifier: Classifier, parts: Names = (*CLASSES, CHANGED)) -> Comparison:
     """Return, for `compare`, the class of the second model's map, and whether it is another one.
 
     By default the value is [L, N, C + 1]: that of `pattern` for the second model, and then 1 where
     the first model's class is another one, and 0 elsewhere. Parts are names of classes, UNLIKE and
-    CHANGED.
+    CHANGED; a single name gives a value [L, N].
     """
-    chosen = np.array(list(map((*CLASSES, UNLIKE, CHANGED).index, parts)))
+    chosen = _places(parts, (*CLASSES, UNLIKE, CHANGED))
 
     def statistic(attentions: Maps, others: Maps, marks: Marks) -> Result:
         # One after the other, so that the features of maps are compiled once for both models.
@@ -266,6 +262,13 @@ def pattern_change(
 
     statistic.__name__ = 'pattern_change'
     return statistic
+
+
+def _places(names: Names, among: tuple[str, ...]) -> Int[np.ndarray, '...']:
+    """Return the place of a name among others, or of each of several."""
+    for name in (names,) if isinstance(names, str) else names:
+        check_name('classes', name, among)
+    return np.vectorize(among.index)(names)
 
 
 def pattern_statistics(classifier: Classifier) -> list[Described]:
@@ -290,12 +293,12 @@ def pattern_comparisons(classifier: Classifier) -> list[Described]:
 def _described(
     classifier: Classifier, make: Callable, titles: Mapping[str, str], *, pairwise: bool
 ) -> list[Described]:
-    family = StatisticFamily(functools.partial(make, classifier))
+    family = functools.partial(make, classifier)
     return [
         Described(
             name=f'pattern: {part}',
             title=title,
-            function=_only(make(classifier, (part,))),
+            function=make(classifier, part),
             unit='share of maps',
             limits=(0.0, 1.0),
             source='Kovaleva et al. 2019, section 4.1',
@@ -306,15 +309,3 @@ def _described(
         )
         for part, title in titles.items()
     ]
-
-
-@functools.cache
-def _only(stacked: Callable) -> Callable:
-    """Return a statistic [L, N] for a stack of a single one, [L, N, 1]."""
-
-    def statistic(*maps_and_marks):
-        value, weight = stacked(*maps_and_marks)
-        return value[..., 0], weight
-
-    statistic.__name__ = stacked.__name__
-    return statistic

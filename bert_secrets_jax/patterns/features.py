@@ -11,24 +11,26 @@ features.
 
 from typing import NamedTuple
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
+from bert_secrets_jax.measure.exact import product
+
+_Map, _Features = Float[Array, 'R T'], Float[Array, ' F']
+_ByToken = Float[Array, ' T']
 NEAR = 3  # diagonals up to this offset are looked at one by one
 _LEAST = 8  # the room of a map, so that each has three columns and the near diagonals
 _DARK = 0.05  # the share of a uniform cell below which one is dark on the logarithmic scale
 # Bands as shares of the length, and levels of brightness as shares of the brightest cell.
 _BANDS = (0.05, 0.12, 0.25)
 _LEVELS = (0.05, 0.1, 0.2, 0.4, 0.7)
-_EXACT = jax.lax.Precision.HIGHEST
 NUMBER = 163  # how many features a map has (F)
 
 
 def features(
     attention: Float[Array, 'T T'], length: Int[Array, ''], first_text: Int[Array, '']
-) -> Float[Array, ' F']:
+) -> _Features:
     """Return the features of the map of one head; rows and columns from `length` on are padding.
 
     The first text is [CLS] A [SEP], and as long as the whole where there is a single one.
@@ -45,8 +47,8 @@ def features(
     roots = jnp.sqrt(rows)
     log = _log(rows, n) * tokens.cells
     # Beside those of even attention, so that sums of an all but even map are as exact as others.
-    sums = _sums((rows - 1 / n) * tokens.cells, 1 / n, tokens)
-    sums_of_roots = _sums((roots - 1 / jnp.sqrt(n)) * tokens.cells, 1 / jnp.sqrt(n), tokens)
+    sums = _sums(rows, 1 / n, tokens)
+    sums_of_roots = _sums(roots, 1 / jnp.sqrt(n), tokens)
     sums_of_log = _sums(log, 0.0, tokens)
     return jnp.concatenate(
         [
@@ -55,7 +57,7 @@ def features(
             _scale_features(sums, 1 / peak, lines / peak, tokens),
             _row_features(rows, roots, sums, sums_of_roots, tokens),
             _brightness_features(rows / peak, lines / peak, tokens),
-            _text_features(rows, log, sums, sums_of_log, tokens),
+            _text_features(rows, log, tokens),
         ]
     )
 
@@ -63,12 +65,12 @@ def features(
 class _Tokens(NamedTuple):
     """The values that all maps, which have a row more (`_along_diagonals`), of an example share."""
 
-    real: Float[Array, ' T']  # 1 for tokens, 0 for padding
+    real: _ByToken  # 1 for tokens, 0 for padding
     n: Float[Array, '']  # the number of tokens
     first_text: Int[Array, '']  # the number of tokens in the first text
     text: Bool[Array, ' T']  # whether a place is in the first text
-    special: Float[Array, ' T']  # 1 for the special tokens
-    cells: Float[Array, 'R T']  # 1 where both are tokens
+    special: _ByToken  # 1 for the special tokens
+    cells: _Map  # 1 where both are tokens
     # 1 for the rows of each third of the map, of the first text, and of the words of each text.
     groups: Float[Array, 'G R']
     offsets: Int[Array, ' K']  # of each diagonal, from the lower left
@@ -84,6 +86,12 @@ class _Tokens(NamedTuple):
     def words(self) -> Array:
         """[2, T] 1 for the tokens of each text that are not special."""
         return self.groups[4:, :-1]
+
+    @property
+    def same(self) -> Array:
+        """[] How many cells have both ends in one text."""
+        first = self.groups[3].sum()
+        return jnp.square(first) + jnp.square(self.n - first)
 
     @property
     def two(self) -> Array:
@@ -113,7 +121,7 @@ class _Sums(NamedTuple):
     """Sums over the cells of a map, less a constant each; all that is linear comes from them."""
 
     groups: Float[Array, 'G T']  # of each column, over the rows of each group
-    rows: Float[Array, ' T']  # of each row
+    rows: _ByToken  # of each row
     diagonals: Float[Array, ' K']  # along each diagonal
     mean: Float[Array, '']  # of the cells
     deviation: Float[Array, '']  # the standard deviation of the cells
@@ -125,21 +133,22 @@ class _Sums(NamedTuple):
         return self.groups[:3].sum(axis=0)
 
 
-def _sums(values: Float[Array, 'R T'], constant, tokens: _Tokens) -> _Sums:
+def _sums(values: _Map, constant, tokens: _Tokens) -> _Sums:
+    values = (values - constant) * tokens.cells
     rows = _by_row(values, tokens)[:-1]
     mean = rows.sum() / tokens.n**2
-    squares = jnp.einsum('TS,TS->', values, values, precision=_EXACT) / tokens.n**2
+    squares = product('TS,TS->', values, values) / tokens.n**2
     deviation = jnp.sqrt(jnp.maximum(squares - mean**2, 0))
-    groups = jnp.einsum('GT,TS->GS', tokens.groups, values, precision=_EXACT)
+    groups = product('GT,TS->GS', tokens.groups, values)
     return _Sums(groups, rows, _along_diagonals(values), mean, deviation, constant)
 
 
-def _by_row(values: Float[Array, 'R T'], tokens: _Tokens) -> Float[Array, ' R']:
+def _by_row(values: _Map, tokens: _Tokens) -> Float[Array, ' R']:
     # As a matrix product, which a CPU does faster than a sum.
-    return jnp.einsum('TS,S->T', values, tokens.real, precision=_EXACT)
+    return product('TS,S->T', values, tokens.real)
 
 
-def _scale_features(sums: _Sums, factor, lines, tokens: _Tokens) -> Float[Array, ' F']:
+def _scale_features(sums: _Sums, factor, lines, tokens: _Tokens) -> _Features:
     """Return how much of the variance of a multiplied map columns and diagonals explain."""
     n, real, offsets, sizes_of = tokens.n, tokens.real, tokens.offsets, tokens.sizes
     mean = (sums.mean + sums.constant) * factor
@@ -160,14 +169,13 @@ def _scale_features(sums: _Sums, factor, lines, tokens: _Tokens) -> Float[Array,
     means, left_means = (each / jnp.maximum(sizes_of, 1) for each in (along, left))
     near = jnp.abs(offsets) <= NEAR
     left_lines = ((lines - mean) / deviation - _shifted(columns)) * tokens.near
-    line_sums = jnp.einsum('RT,KT->RK', tokens.thirds, left_lines, precision=_EXACT)
-    line_sizes = jnp.einsum('RT,KT->RK', tokens.thirds, tokens.near, precision=_EXACT)
+    line_sums = product('RT,KT->RK', tokens.thirds, left_lines)
+    line_sizes = product('RT,KT->RK', tokens.thirds, tokens.near)
     line_means = left_lines.sum(axis=1) / jnp.maximum(tokens.near.sum(axis=1), 1)
     line_through = (line_sums / jnp.maximum(line_sizes, 1)).min(axis=0)
     beside = (jnp.abs(offsets) > NEAR) & (jnp.abs(offsets) <= 8)
 
-    first, text = tokens.groups[3].sum(), tokens.text
-    same = jnp.square(first) + jnp.square(n - first)
+    first, text, same = tokens.groups[3].sum(), tokens.text, tokens.same
     share = same / n**2
     own = jnp.where(text, sums.groups[3], sums.columns - sums.groups[3]).sum()
     # The rest of a map has the mean 0, so what is not within texts is across them.
@@ -206,15 +214,14 @@ def _scale_features(sums: _Sums, factor, lines, tokens: _Tokens) -> Float[Array,
     return _joined(parts)
 
 
-def _row_features(
-    rows, roots, sums: _Sums, sums_of_roots: _Sums, tokens: _Tokens
-) -> Float[Array, ' F']:
+def _row_features(rows, roots, sums: _Sums, sums_of_roots: _Sums, tokens: _Tokens) -> _Features:
     """Return where the greatest cells of the rows are, how sharp rows are, and how alike."""
     real, n, special = tokens.real, tokens.n, tokens.special
     places = jnp.arange(len(real))
     greatest = _first_greatest(rows)[:-1]
     elsewhere = _first_greatest(rows * (1 - special)[None])[:-1]
-    hit = (_is_zero(greatest[:, None] - places[None]) * real[:, None]).sum(axis=0) / n
+    hit = jnp.maximum(1 - jnp.abs(greatest[:, None] - places[None]), 0.0)
+    hit = (hit * real[:, None]).sum(axis=0) / n
 
     def mean(each):
         return (each * real).sum() / n
@@ -222,8 +229,6 @@ def _row_features(
     step, other_step = greatest - places, elsewhere - places
     steps = jnp.stack([mean(step == k) for k in range(-NEAR, NEAR + 1)])
     top = _top(hit, 3)
-    first = tokens.groups[3].sum()
-    same = jnp.square(first) + jnp.square(n - first)
     entropy = -(rows * jnp.log(jnp.maximum(rows, 1e-9))).sum(axis=1)[:-1]
     entropy = entropy / jnp.log(jnp.maximum(n, 2))
     # How well one row, or one row that moves with its query, stands for all.
@@ -249,7 +254,7 @@ def _row_features(
                 for each in (step, other_step)
                 for width in (1, jnp.maximum(0.05 * n, 2), 0.15 * n)
             ),
-            mean((elsewhere < tokens.first_text) == tokens.text) - same / n**2,
+            mean((elsewhere < tokens.first_text) == tokens.text) - tokens.same / n**2,
             mean(entropy),
             jnp.sqrt(jnp.maximum(mean(entropy**2) - mean(entropy) ** 2, 0)),
             (columns * special).sum(),
@@ -260,7 +265,7 @@ def _row_features(
     )
 
 
-def _brightness_features(bright, lines, tokens: _Tokens) -> Float[Array, ' F']:
+def _brightness_features(bright, lines, tokens: _Tokens) -> _Features:
     """Return, by level of brightness, how full the map, its columns and its diagonals are."""
     parts = []
     for level in _LEVELS:
@@ -274,7 +279,7 @@ def _brightness_features(bright, lines, tokens: _Tokens) -> Float[Array, ' F']:
     return _joined(parts)
 
 
-def _text_features(rows, log, sums, sums_of_log, tokens: _Tokens) -> Float[Array, ' F']:
+def _text_features(rows, log, tokens: _Tokens) -> _Features:
     """Return how much rather a token attends to its own text: log odds, 0 for a single text.
 
     Without special tokens and cells near the diagonal, neither of which passes for a block.
@@ -291,25 +296,20 @@ def _text_features(rows, log, sums, sums_of_log, tokens: _Tokens) -> Float[Array
         return [jnp.where(enough, both, 0), jnp.where(enough, best, 0)]
 
     parts = [jnp.log(n), two, jnp.where(two, tokens.groups[3].sum() / n, 1.0)]
-    for width in (None, float(NEAR), jnp.maximum(0.15 * n, 2)):
-        far = jnp.ones_like(tokens.cells) if width is None else (distance > width) * 1.0
-        texts = tokens.groups[4:]
-        count = jnp.einsum('AT,TS,BS->AB', texts, far, words, precision=_EXACT)
-        for each, of_each in ((rows, sums), (log, sums_of_log)):
-            if width is None:
-                found = jnp.einsum('AS,BS->AB', of_each.groups[4:], words, precision=_EXACT)
-                found = found + count * of_each.constant
-            else:
-                of_text = jnp.einsum('TS,BS->TB', each * far, words, precision=_EXACT)
-                found = jnp.einsum('AT,TB->AB', texts, of_text, precision=_EXACT)
-            found = found / jnp.maximum(count, 1)
+    texts = tokens.groups[4:]
+    for width in (-1, NEAR, jnp.maximum(0.15 * n, 2)):
+        far = (distance > width) * 1.0
+        count = product('AT,TS,BS->AB', texts, far, words)
+        for each in (rows, log):
+            of_text = product('TS,BS->TB', each * far, words)
+            found = product('AT,TB->AB', texts, of_text) / jnp.maximum(count, 1)
             if each is rows:
                 found = jnp.log(jnp.maximum(found * n, 1e-3))
             parts += odds(found, count)
     return _joined(parts)
 
 
-def _joined(parts) -> Float[Array, ' F']:
+def _joined(parts) -> _Features:
     return jnp.concatenate([jnp.atleast_1d(jnp.asarray(part, jnp.float32)) for part in parts])
 
 
@@ -323,11 +323,7 @@ def _is_above(values, level):
     return jnp.ceil(values - level)
 
 
-def _is_zero(whole):
-    return jnp.maximum(1 - jnp.abs(whole), 0.0)
-
-
-def _first_greatest(values: Float[Array, 'R T']) -> Float[Array, ' R']:
+def _first_greatest(values: _Map) -> Float[Array, ' R']:
     """Return the place of the greatest value of each row, the first of several, for shares."""
     room = values.shape[1]
     is_greatest = 1 + jnp.floor(values - values.max(axis=1, keepdims=True))
@@ -342,7 +338,7 @@ def _windows(columns, offsets, n) -> Float[Array, ' K']:
     return upto[end] - upto[begin]
 
 
-def _top(values: Float[Array, ' T'], count: int) -> Float[Array, ' {count}']:
+def _top(values: _ByToken, count: int) -> Float[Array, ' {count}']:
     """Return the greatest values, the greatest first: for a few, faster than to sort."""
     greatest = []
     for _ in range(count):
@@ -351,7 +347,7 @@ def _top(values: Float[Array, ' T'], count: int) -> Float[Array, ' {count}']:
     return jnp.stack(greatest)
 
 
-def _along_diagonals(values: Float[Array, 'R T']) -> Float[Array, ' K']:
+def _along_diagonals(values: _Map) -> Float[Array, ' K']:
     """Return the sum along each diagonal, from the lower left; the last one has no cell.
 
     In rows that are one cell longer, each column holds one upper and one lower diagonal.
@@ -363,13 +359,13 @@ def _along_diagonals(values: Float[Array, 'R T']) -> Float[Array, ' K']:
     return jnp.concatenate([(of_both - of_upper)[2:], of_upper])
 
 
-def _shifted(values: Float[Array, ' T']) -> Float[Array, 'K T']:
+def _shifted(values: _ByToken) -> Float[Array, 'K T']:
     """Return what stands NEAR places before to NEAR places behind each place; 0 beyond the ends."""
     padded = jnp.pad(values, NEAR)
     return jnp.stack([padded[k : k + len(values)] for k in range(2 * NEAR + 1)])
 
 
-def _near(values: Float[Array, 'R T']) -> Float[Array, 'K T']:
+def _near(values: _Map) -> Float[Array, 'K T']:
     """Return the near diagonals, by the row of each cell; 0 beyond the ends."""
     room = values.shape[1]
     rows = np.arange(room)[None]

@@ -18,9 +18,9 @@ from bert_secrets_jax.brief import brief
 from bert_secrets_jax.data.treebank import Parse
 from bert_secrets_jax.model.weights import Pretrained
 from bert_secrets_jax.probes import sentences
-from bert_secrets_jax.probes.forms import Form
+from bert_secrets_jax.probes.forms import Form, Sizes
 from bert_secrets_jax.probes.sentences import Asked, SentenceWords, maps_of
-from bert_secrets_jax.probes.train import Probes, checked_forms, sizes_of
+from bert_secrets_jax.probes.train import Probes, checked_forms
 from bert_secrets_jax.probes.vectors import Vectors
 from bert_secrets_jax.progress import progress
 
@@ -55,7 +55,8 @@ def attach(
     or whose head has none, do not count. Arguments are as in `train_probes`.
     """
     checked_forms(probes.forms, vectors)
-    sizes = sizes_of(pretrained, vectors)
+    table = sentences.table_of(vectors)
+    sizes = Sizes(pretrained.config.num_heads, table.shape[1])
     if sizes != probes.sizes:
         raise ValueError(
             f'The probes read {probes.sizes.maps} maps and vectors of {probes.sizes.width} '
@@ -66,7 +67,7 @@ def attach(
     counts = sentences.asked(parts, parses)
     if not counts.counted:
         raise ValueError('No word of these sentences counts: all are punctuation or were cut off.')
-    source, table = maps_of(pretrained, parts), sentences.table_of(vectors)
+    source = maps_of(pretrained, parts)
     words = np.zeros(len(parses), np.float32)
     seeds = {form.name: len(probes.seeds) for form in probes.forms} | {RIGHT_BRANCHING: 1}
     right = {name: np.zeros((count, len(parses)), np.float32) for name, count in seeds.items()}

@@ -119,10 +119,9 @@ def _attention_scores(params: Params, sentence: Sentence) -> Float[Array, 'W J']
 
     It weighs the attention to the candidate by w_k and that from it by u_k, for each head k.
     """
-    forth, back = params['maps']
-    between, root_forth, root_back = _parts(sentence.maps, params['root'])
-    words = jnp.einsum('M,MIJ->IJ', forth, between) + jnp.einsum('M,MJI->IJ', back, between)
-    root = jnp.einsum('M,MI->I', forth, root_forth) + jnp.einsum('M,MI->I', back, root_back)
+    between, with_root = _parts(sentence.maps, params['root'])
+    words = jnp.einsum('AM,AMIJ->IJ', params['maps'], between)
+    root = jnp.einsum('AM,AMI->I', params['maps'], with_root)
     return jnp.concatenate([root[:, None], words], axis=1)
 
 
@@ -148,14 +147,12 @@ def _attention_words_scores(params: Params, sentence: Sentence) -> Float[Array, 
     of_word = jnp.einsum('IV,AVM->AIM', sentence.vectors, params['kernel'][:, 0])
     of_candidate = jnp.einsum('JV,AVM->AJM', sentence.candidates, params['kernel'][:, 1])
     of_candidate += params['bias'][:, None]
-    between, root_forth, root_back = _parts(sentence.maps, params['root'])
-    (forth, back), (to_forth, to_back) = of_word, of_candidate
+    between, with_root = _parts(sentence.maps, params['root'])
     named = sentence.named.astype(between.dtype)
-    by_word = jnp.einsum('MIJ,IM->IJ', between, forth) + jnp.einsum('MJI,IM->IJ', between, back)
-    by_candidate = jnp.einsum('MIJ,JM->IJ', between, to_forth[1:])
-    by_candidate += jnp.einsum('MJI,JM->IJ', between, to_back[1:])
-    root = jnp.einsum('MI,IM->I', root_forth, forth * named[0] + to_forth[:1])
-    root += jnp.einsum('MI,IM->I', root_back, back * named[0] + to_back[:1])
+    by_word = jnp.einsum('AMIJ,AIM->IJ', between, of_word)
+    by_candidate = jnp.einsum('AMIJ,AJM->IJ', between, of_candidate[:, 1:])
+    of_root = of_word * named[0] + of_candidate[:, :1]
+    root = jnp.einsum('AMI,AIM->I', with_root, of_root)
     return jnp.concatenate([root[:, None], by_word * named[None, 1:] + by_candidate], axis=1)
 
 
@@ -185,14 +182,10 @@ def _distances_words_scores(params: Params, sentence: Sentence) -> Float[Array, 
 
 def _parts(
     maps: Float[Array, 'M T T'], root: Float[Array, ' 2']
-) -> tuple[Float[Array, 'M W W'], Float[Array, 'M W'], Float[Array, 'M W']]:
-    """Return the maps between words, and what stands for the attention to and from ROOT."""
-    words = maps.shape[-1] - 2
-    return (
-        maps[:, :words, :words],
-        jnp.einsum('MIC,C->MI', maps[:, :words, words:], root),
-        jnp.einsum('MCI,C->MI', maps[:, words:, :words], root),
-    )
+) -> tuple[Float[Array, 'A M W W'], Float[Array, 'A M W']]:
+    """Return the maps from words to words and back, and what stands for those with ROOT."""
+    both = jnp.stack([maps, jnp.swapaxes(maps, -1, -2)])[:, :, :-2]
+    return both[..., :-2], jnp.einsum('AMIC,C->AMI', both[..., -2:], root)
 
 
 def _glorot(key: Array, shape: tuple[int, ...], fan_in: int, fan_out: int) -> Float[Array, '...']:

@@ -150,7 +150,8 @@ def train_probes(
     to_learn = asked(parts, parses)
     if to_learn.words == to_learn.cut + to_learn.headless:
         raise ValueError('No word of these sentences has a head with a wordpiece of its own.')
-    sizes, table = sizes_of(pretrained, vectors), sentences.table_of(vectors)
+    table = sentences.table_of(vectors)
+    sizes = Sizes(pretrained.config.num_heads, table.shape[1])
     source = maps_of(pretrained, parts, cache_mb=config.cache_mb if config.epochs > 1 else 0)
     passes = [part for _ in range(config.epochs) for part in rng.permutation(len(parts)).tolist()]
     if folder is not None:
@@ -300,11 +301,6 @@ def checked_forms(forms: Sequence[Form] | None, vectors: Vectors | None) -> tupl
                 f'The probe "{form.name}" reads word vectors: give vectors=read_vectors(...).'
             )
     return forms
-
-
-def sizes_of(pretrained: Pretrained, vectors: Vectors | None) -> Sizes:
-    """Return the sizes of what probes read: of the maps of a model, and of word vectors."""
-    return Sizes(pretrained.config.num_heads, 0 if vectors is None else vectors.width)
 
 
 def _initial(forms, sizes: Sizes, seeds, learning_rate: float | int) -> TrainState:

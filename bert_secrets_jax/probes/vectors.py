@@ -122,12 +122,12 @@ def read_vectors(
     for each in good_rows(path, rows, read, bad_rows):
         if each is not None:
             by_word.setdefault(*each)
-    if not by_word and wanted is None:
-        raise ValueError(f'{path} has no word with a vector.')
-    if not by_word and wanted is not None:
+    if not by_word:
         raise ValueError(
-            f'{path} has no vector of any of the {len(wanted):,} words that are needed: are the '
-            'vectors of another language?'
+            f'{path} has no word with a vector.'
+            if wanted is None
+            else f'{path} has no vector of any of the {len(wanted):,} words that are needed: are '
+            'the vectors of another language?'
         )
     table = np.stack(list(by_word.values()))
     vectors = Vectors(tuple(by_word), np.concatenate([np.zeros_like(table[:1]), table]))

@@ -78,27 +78,21 @@ def test_a_head_is_what_numpy_carries_to_the_logits(config, tokenizer):
         reference = Reference(model, output, 0, int(batch.lengths[0]))
         context = np.asarray(output.contexts, np.float64)[0, layer, 0, head]
         kernel = reference.layer(layer)['attention']['output']['kernel'][head]
+        state, part = reference.states[layer][0], context @ kernel
         # Two summands: what the head adds, and all the rest.
-        part = context @ kernel
+        state = Summands(np.stack([part, state - part]))
         for number in range(layer, config.num_hidden_layers):
             weights = reference.layer(number)
             states = Summands(reference.states[number][None].copy())
-            whole = reference.attended(number, states).whole[0]
-            part = carried(part, whole, weights['attention_norm'])
-            normed = reference.norm(Summands(whole[None, None]), weights['attention_norm'])
-            fed = (normed + reference.fed(weights, Summands(normed.parts.copy()))).whole[0]
-            part = carried(part, fed, weights['output_norm'])
-        last = reference.states[-1][0]
-        pooler, classifier = reference.params['pooler'], reference.params['classifier']
-        read = last @ pooler['kernel'] + pooler['bias']
-        part = (part @ pooler['kernel'] * np.tanh(read) / read) @ classifier['kernel']
+            state.parts[1] += (reference.attended(number, states).whole - states.whole)[0]
+            state = reference.norm(state, weights['attention_norm'])
+            state.parts[1] += reference.fed(weights, Summands(state.whole[None])).whole
+            state = reference.norm(state, weights['output_norm'])
+        state = state.dense(reference.params['pooler']).activated('tanh')
+        part = state.dense(reference.params['classifier']).parts[0]
         expected = part[2] - part[:2].mean()
         assert abs(expected) > 1e-4
         np.testing.assert_allclose(found.heads[0, layer, head], expected, rtol=2e-4)
-
-
-def carried(part, whole, norm):
-    return (part - part.mean()) / np.sqrt(whole.var() + 1e-12) * norm['scale']
 
 
 def test_the_lens_is_the_head_on_what_leaves_a_layer(config, tokenizer):

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import bert_secrets_jax as bs
-from bert_secrets_jax.contributions.integrated import integrated_gradients, reference_ids
+from bert_secrets_jax.contributions.integrated import integrated_gradients
 from bert_secrets_jax.contributions.scores import INTEGRATED, prediction_weights, token_scores
 from tests.conftest import PAIRS, as_torch, rarely, relative
 from tests.contributions.reference import batch_of, random_model
@@ -17,12 +17,8 @@ from tests.contributions.reference import batch_of, random_model
 def gradients_of(bert, params, batch, steps):
     """Integrated gradients, and what they should sum to."""
     logits = bert.apply({'params': params}, **batch.inputs).logits
-    # Where positions are read from the wordpieces, they are those of the text all along.
-    embedded = params['embeddings']['word']['embedding'][reference_ids(bert, batch)]
-    start = bert.apply({'params': params}, **batch.inputs, inputs_embeds=embedded)
     weights = prediction_weights(logits)
-    scores = integrated_gradients(bert, params, batch, weights, steps=steps)
-    return scores, ((logits - start.logits) * weights).sum(axis=-1), weights
+    return *integrated_gradients(bert, params, batch, weights, steps=steps), weights
 
 
 @pytest.mark.parametrize(

@@ -9,14 +9,10 @@ import pytest
 
 import bert_secrets_jax as bs
 from bert_secrets_jax.contributions.decomposition import token_contributions
-from bert_secrets_jax.contributions.layerwise import alti, globenc, value_zeroing
-from bert_secrets_jax.contributions.rollout import rollout
+from bert_secrets_jax.contributions.layerwise import LAYERWISE
 from bert_secrets_jax.contributions.scores import prediction_weights, token_scores
 from tests.conftest import RELATIVES, forward, real_checkpoint, relative
 from tests.contributions.reference import Reference, batch_of, random_model
-
-# Rows of a matrix that are shares, and what they are shares of.
-METHODS = {'value zeroing': value_zeroing, 'ALTI': alti, 'GlobEnc': globenc}
 
 
 def shares(matrix):
@@ -27,9 +23,7 @@ def shares(matrix):
 def everything(bert, params, batch):
     output = bert.apply({'params': params}, **batch.inputs)
     given = bert, params, output, batch.attention_mask
-    found = {name: method(*given) for name, method in METHODS.items()}
-    # Over layers, GlobEnc multiplies norms.
-    found['product'] = rollout(globenc(*given, shares=False))
+    found = {name: method(*given) for name, method in LAYERWISE.items()}
     return output, found, token_contributions(*given, prediction_weights)
 
 
@@ -93,20 +87,13 @@ def compare_with_reference(model, texts=None):
         length = int(batch.lengths[row])
         reference = Reference(model, output, row, length)
         for layer in range(mine.num_hidden_layers):
-            for name in METHODS:
+            for name in LAYERWISE:
                 matrix = getattr(reference, name.lower().replace(' ', '_'))(layer)
                 mine_of = np.asarray(found[name][row, layer])
                 np.testing.assert_allclose(
                     mine_of[:length, :length], shares(matrix), atol=5e-4, err_msg=name
                 )
                 assert not mine_of[:length, length:].any() and shares(matrix).std() > 1e-3
-        product = np.eye(length)
-        for layer, mine_of in enumerate(found['product'][row, :, :length, :length]):
-            product = reference.globenc(layer) @ product
-            scale = product.sum() / mine_of.sum()
-            np.testing.assert_allclose(
-                mine_of * scale, product, atol=5e-4 * product.max(), err_msg='GlobEnc over layers'
-            )
         parts, logits = reference.logits(), np.asarray(output.logits[row], np.float64)
         # A check of the reference itself: what all bring is what the model says.
         np.testing.assert_allclose(parts.sum(axis=0), logits, atol=2e-4 * np.abs(parts).max())

@@ -114,16 +114,12 @@ def test_links_that_class_and_position_decide_are_not_compared():
     ), 0)  # fmt: skip
     assert np.isnan(found.familywise).all() and not found.above.any() and found.links == 0
     nothing = choices_of(np.full_like(links, -1), encoded, reverse=False)
-    assert Preference(nothing, 0).numbers(np.arange(60))[0].size == 0
+    assert nothing.of(np.arange(60))[0].size == 0 and Preference(nothing)
 
 
 def test_a_head_of_one_offset_has_no_preference(trees):
     encoded, links = trees
-    length = encoded.text.shape[1]
-    maps = np.zeros((len(links), 2, length, length), np.float32)
-    maps[:, 0] = np.eye(length, k=-1)
-    example, row = np.nonzero(links[..., 2] >= 0)
-    maps[example, 1, links[example, row, 0], links[example, row, 1]] = 1
+    maps = worlds.offset_and_links(encoded, links)
     found = compared(choices_of(links, encoded, reverse=False), maps, 0)
     assert found.above[0].tolist() == [False, True] and found.familywise[0, 0] == 1
     assert abs(found.preference.mean[0, 0]) < 1e-5 < 5 < found.preference.mean[0, 1]

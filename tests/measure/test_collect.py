@@ -1,7 +1,9 @@
 """Law 4: the same for batches of any size and order and on any number of devices."""
 
 import dataclasses
+import functools
 import gc
+import types
 
 import hypothesis
 import hypothesis.strategies as st
@@ -11,20 +13,38 @@ import numpy as np
 import pytest
 
 import bert_secrets_jax as bs
-from bert_secrets_jax.data.encoding import encode, tokenize
+from bert_secrets_jax.data.encoding import encode
 from bert_secrets_jax.data.tasks import Example
 from bert_secrets_jax.measure import statistics, stream
 from bert_secrets_jax.measure.collect import collect
-from tests.conftest import forward, random_params
+from tests.conftest import random_params
 from tests.model import numpy_bert
 from tests.probes.conftest import LETTERS
 
 STATISTICS = {
     'cls': statistics.to_cls,
     'sep': statistics.to_sep,
+    'special': statistics.to_special,
     'previous': statistics.to_previous,
+    'next': statistics.to_next,
+    'self': statistics.to_self,
     'entropy': statistics.entropy,
 }
+
+
+def written_out(maps, separators):
+    """The formulas of `STATISTICS` for the maps [L, N, T, T] of a text, without padding."""
+    received, along = maps.mean(axis=2), functools.partial(np.trace, maps, axis1=2, axis2=3)
+    columns = received[:, :, separators]
+    return {
+        'cls': received[:, :, 0],
+        'sep': columns.max(axis=2),
+        'special': received[:, :, 0] + columns.sum(axis=2),
+        'previous': along(-1) / maps.shape[-1],
+        'next': along(1) / maps.shape[-1],
+        'self': along(0) / maps.shape[-1],
+        'entropy': -(maps * np.log(maps)).sum(axis=3).mean(axis=2),
+    }
 
 
 def first_of_four(attentions, marks):
@@ -63,12 +83,8 @@ def test_equals_numpy_over_single_examples(config, pretrained, params, tokenizer
         length = int(batch.lengths[0])
         inputs = [array[0, :length] for array in batch.inputs.values()]
         _, maps, _ = numpy_bert.forward(config, params, *inputs)
-        ids = inputs[0]
-        columns = maps.mean(axis=2)
-        measured['cls'].append(columns[:, :, 0])
-        measured['sep'].append(columns[:, :, ids == tokenizer.sep_token_id].max(axis=2))
-        measured['previous'].append(np.trace(maps, -1, axis1=2, axis2=3) / length)
-        measured['entropy'].append(-(maps * np.log(maps)).sum(axis=3).mean(axis=2))
+        for name, value in written_out(maps, inputs[0] == tokenizer.sep_token_id).items():
+            measured[name].append(value)
         if length >= 8:
             measured['some'].append(maps[:, :, 0, 0])
     tables = collect(
@@ -139,46 +155,18 @@ def test_statistics_that_do_not_fit(pretrained, tokenizer, examples):
         collect(pretrained, batches, STATISTICS, keep_values=True)
 
 
-class Listed:
-    """A reducer that keeps what it is given."""
-
-    def __init__(self):
-        self.values = {}
-
-    def add(self, examples, values):
-        for example, value in zip(examples.tolist(), values, strict=True):
-            assert example not in self.values
-            self.values[example] = value
-
-    def result(self):
-        return self.values
-
-
 def test_a_reduction_sees_every_example_once(pretrained, tokenizer, examples):
-    """Batches of several lengths with filler rows equal examples measured one by one."""
-    rng = np.random.default_rng(0)
-    encoded = tokenize(tokenizer, examples, max_length=24)
-    # All numbers occur among the places.
-    places = rng.integers(1, encoded.lengths[:, None, None] - 1, (23, 5, 3))
-    places[..., 2] = (0, 1, 1, 2, -1)
+    """Batches of several lengths with filler rows."""
     batches = encode_all(tokenizer, examples, tokens_per_batch=120, buckets=(8, 16))
-    assert len({batch.example.shape for batch in batches}) > 1
     assert any((batch.example < 0).any() for batch in batches)
-    marked = [
-        dataclasses.replace(batch, marks=batch.marks | {'random': places[batch.example]})
-        for batch in batches
-    ]
-    reduction = stream.Reduction(statistics.attention_at_places(), Listed)
-    found = stream.stream((pretrained,), marked, {'places': reduction})['places']
-    (whole,) = encode_all(tokenizer, examples, tokens_per_batch=10**6, buckets=())
-    maps = np.asarray(forward(pretrained.bert, pretrained.params, whole.inputs).attentions)
-    assert sorted(found) == list(range(23))
-    for row, example in enumerate(whole.example):
-        for number in range(3):
-            query, key, _ = places[example][places[example, :, 2] == number].T
-            expected = maps[row][:, :, query, key].max(-1)
-            np.testing.assert_allclose(found[example][..., number], expected, atol=2e-6)
-        assert (found[example][..., 3:] == 0).all()
+    seen = []
+    reducer = types.SimpleNamespace(add=lambda *given: seen.append(given), result=lambda: 'all')
+    reduction = stream.Reduction(statistics.to_sep, lambda: reducer)
+    assert stream.stream((pretrained,), batches, {'mine': reduction}) == {'mine': 'all'}
+    numbers, values = map(np.concatenate, zip(*seen, strict=True))
+    assert sorted(numbers) == list(range(23))
+    table = collect(pretrained, batches, ['[SEP]'], keep_values=True)['[SEP]']
+    np.testing.assert_allclose(values, table.values[numbers], atol=2e-6)
 
 
 def test_memory_does_not_grow_with_the_corpus(pretrained, tokenizer, examples):
@@ -197,14 +185,6 @@ def test_memory_does_not_grow_with_the_corpus(pretrained, tokenizer, examples):
     alive.clear()
     collect(pretrained, from_corpus(60), STATISTICS)
     assert max(alive[10:]) <= max(alive[:10])
-
-
-def test_repeated_calls_compile_once(pretrained, tokenizer, examples):
-    batches = encode_all(tokenizer, examples)
-    collect(pretrained, batches, STATISTICS)
-    before = stream._measured._cache_size()
-    collect(pretrained, batches, dict(STATISTICS))
-    assert stream._measured._cache_size() == before
 
 
 @pytest.mark.parametrize(

@@ -1,24 +1,14 @@
 """Gradients with respect to attention: beside finite differences, by type, of each text's own."""
 
-import dataclasses
-
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 import bert_secrets_jax as bs
-from bert_secrets_jax.data.encoding import encode, with_labels
 from bert_secrets_jax.data.masking import mask_words
-from bert_secrets_jax.finetune.losses import loss_per_example
-from bert_secrets_jax.measure.gradients import (
-    TYPES,
-    absolute_gradients,
-    by_type,
-    gradient_importance,
-    masked_lm_loss,
-)
-from tests.conftest import PAIRS, forward, random_params
+from bert_secrets_jax.measure.gradients import absolute_gradients, by_type, masked_lm_loss
+from tests.conftest import PAIRS, forward
 
 
 @pytest.mark.parametrize('model_type', ['bert', 'modernbert'])
@@ -78,46 +68,6 @@ def test_means_by_type_are_those_of_loops():
         if pairs:
             np.testing.assert_allclose(means[:, :, index], np.mean(pairs, axis=0), rtol=1e-6)
     assert np.isfinite(means).all()
-
-
-def test_batches_and_padding_do_not_matter(masked_lm):
-    options = [{'tokens_per_batch': 24, 'buckets': ()}, {'buckets': (16, 24)}, {'max_length': 31}]
-    tables = []
-    for each in options:
-        masked = mask_words(masked_lm.tokenizer, PAIRS, **({'max_length': 24} | each))
-        tables.append(
-            gradient_importance(masked_lm, masked.batches, masked_lm_loss, keep_values=True)
-        )
-    for other in tables[1:]:
-        for name in TYPES:
-            np.testing.assert_allclose(other[name].mean, tables[0][name].mean, rtol=2e-4)
-            np.testing.assert_allclose(other[name].values, tables[0][name].values, rtol=2e-4)
-    # The second text has neither a full stop nor a comma.
-    assert [tables[0][name].count for name in TYPES] == [3, 3, 2, 3]
-    assert np.isnan(tables[0]['period or comma'].values[1]).all()
-
-
-@pytest.mark.parametrize('names', [('no', 'yes', 'perhaps'), ('score',)])
-def test_the_loss_of_a_task(config, tokenizer, names):
-    bert = bs.Bert(dataclasses.replace(config, label_names=names))
-    model = bs.Pretrained(bert, random_params(bert), tokenizer)
-    labels = np.array([1, 0, 2]) if len(names) > 1 else np.array([0.5, -1.0, 3.0])
-    batches = [with_labels(batch, labels) for batch in encode(tokenizer, PAIRS, max_length=24)]
-    found = gradient_importance(model, batches, bs.task_loss, keep_values=True)
-    for row in range(3):
-        # Alone and in a batch of its own.
-        (batch,) = encode(tokenizer, [PAIRS[row]], max_length=24, buckets=())
-
-        def alone(change, batch=batch, row=row):
-            output = forward(bert, model.params, batch.inputs, map_change=change)
-            return loss_per_example(output.logits, jnp.asarray(labels[row : row + 1]))[0]
-
-        gradients = np.abs(jax.grad(alone)(jnp.zeros((1, 3, 4, 24, 24))))[0]
-        real, sep = batch.marks['token'][0], batch.marks['sep'][0]
-        expected = gradients[:, :, real][..., sep].mean(axis=(-1, -2))
-        np.testing.assert_allclose(found['[SEP]'].values[row], expected, rtol=2e-4, atol=1e-7)
-    # Though of the last layer only the row of [CLS] is read.
-    assert (found['[SEP]'].mean > 0).all()
 
 
 def test_the_same_loss_is_compiled_once():

@@ -9,6 +9,7 @@ import pytest
 
 import bert_secrets_jax as bs
 from bert_secrets_jax.data.encoding import encode, with_labels
+from bert_secrets_jax.measure.gradients import gradient_importance
 from bert_secrets_jax.measure.importance import head_importance, normalised, token_gradients
 from bert_secrets_jax.measure.relevance import head_relevance
 from tests.conftest import PAIRS, forward, random_params, relative
@@ -77,6 +78,10 @@ def test_tokens_add_up_to_the_gradient(model):
 
 # What measures heads, and how far rounding may move it.
 MEASURES = {
+    'gradients': (
+        lambda *given, **how: gradient_importance(*given, bs.task_loss, **how)['other tokens'],
+        {'rtol': 1e-3, 'atol': 1e-6},
+    ),
     'relevance': (head_relevance, {'rtol': 1e-4}),
     'paper': (functools.partial(head_importance, loss=bs.task_loss), {'rtol': 2e-3, 'atol': 1e-6}),
     'notebook': (

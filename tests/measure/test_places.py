@@ -9,7 +9,7 @@ import pytest
 
 from bert_secrets_jax.measure.links import _Comparison
 from bert_secrets_jax.measure.places import CLASSES, ELSEWHERE, KINDS, MOVED, POSITIONS, draw_places
-from tests.measure.worlds import compared, texts_with_links
+from tests.measure.worlds import compared, offset_and_links, texts_with_links
 
 FILLER = (0, 0, -1)
 # Made here: inside a strategy, checks of its types would draw random numbers.
@@ -158,7 +158,7 @@ def test_bad_input_is_named(links, kwargs, message, untyped):
 
 
 def test_contributions_of_examples_by_hand():
-    """Two links share the places of a third text: its share in both counts as one contribution."""
+    """Two links share a place of a third text, and one has the place of the other's own link."""
     encoded, _ = texts_with_links(np.random.default_rng(0), 3, 8, 8)
     links = np.array([[(3, 1, 0)], [(3, 1, 0)], [FILLER]])
     places = draw_places(links, encoded, kind=MOVED, draws=1, seed=0)
@@ -167,18 +167,18 @@ def test_contributions_of_examples_by_hand():
         pairs=np.array([[(3, 1, 0), FILLER], [(3, 1, 0), FILLER], [(3, 1, 0), (4, 1, 1)]]),
         first=np.array([0, 1, 2, 4]),
         own=np.array([0, 1]),
-        drawn=np.array([[2, 3], [2, 2]]),
+        drawn=np.array([[2, 1], [2, 2]]),
         possible=np.array([2, 1]),
     )
-    comparison = _Comparison(places, 0)
-    rows, numbers = comparison.numbers(np.arange(3))
-    assert (rows.tolist(), numbers.tolist()) == ([0, 1, 2, 2], [0, 0, 0, 1])
-    comparison.add(np.arange(3), np.array([0.5, 0.9, 0.1, 0.3], np.float32)[:, None, None])
-    found = comparison.result()
-    assert found.score[0, 0] == pytest.approx(0.7) and found.mean[0, 0] == pytest.approx(0.15)
-    # The mean of the places of the first link is 0.2, of the second 0.1; those of the third text
-    # differ from these by -0.1 and 0.1, and by 0.
-    contributed = 3 * np.array([0.5 * 0.3, 0.5 * 0.8, 0])
+    comparison = _Comparison(places)
+    rows, numbers = places.of(np.arange(3))
+    assert (rows.tolist(), numbers.tolist()) == ([0, 1, 2, 2], [0, 1, 2, 3])
+    comparison.add(numbers, np.array([0.5, 0.9, 0.1, 0.3], np.float32)[:, None])
+    found = comparison.result((1, 1), 0)
+    assert found.score[0, 0] == pytest.approx(0.7) and found.mean[0, 0] == pytest.approx(0.3)
+    # The mean of the places of the first link is 0.5, of the second 0.1. The place in the second
+    # text is 0.4 above the first link's, a quarter of the mean; that of the third as far below.
+    contributed = 3 * np.array([0, 0.5 * 0.8 - 0.1, 0.1])
     assert found.excess.mean[0, 0] == pytest.approx(contributed.mean())
     assert found.excess.variance[0, 0] == pytest.approx(contributed.var(ddof=1))
     assert found.excess.count == 3 and found.links == 2 and found.possible == 1.5
@@ -189,11 +189,7 @@ def test_deterministic_heads():
     encoded, links = texts_with_links(np.random.default_rng(1), 150, 10, 16)
     keep = links[..., 0] - links[..., 1] == 1
     links = np.where(keep[..., None], links, np.array(FILLER))
-    length = encoded.text.shape[1]
-    maps = np.zeros((150, 2, length, length), np.float32)
-    maps[:, 0] = np.eye(length, k=-1)
-    example, row = np.nonzero(links[..., 2] >= 0)
-    maps[example, 1, links[example, row, 0], links[example, row, 1]] = 1
+    maps = offset_and_links(encoded, links)
     for kind in OF_PLACES:
         places = draw_places(links, encoded, kind=kind, draws=20, seed=0)
         found = compared(places, maps, 0)

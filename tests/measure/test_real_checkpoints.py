@@ -5,19 +5,10 @@ import pytest
 
 import bert_secrets_jax as bs
 from tests.conftest import REAL_DATA, real_checkpoint
+from tests.measure.test_collect import STATISTICS, written_out
 
 torch = pytest.importorskip('torch')
 transformers = pytest.importorskip('transformers')
-
-STATISTICS = {
-    'cls': bs.statistics.to_cls,
-    'sep': bs.statistics.to_sep,
-    'special': bs.statistics.to_special,
-    'previous': bs.statistics.to_previous,
-    'next': bs.statistics.to_next,
-    'self': bs.statistics.to_self,
-    'entropy': bs.statistics.entropy,
-}
 
 
 def plain_pytorch(directory, examples):
@@ -26,7 +17,7 @@ def plain_pytorch(directory, examples):
     model = transformers.BertModel.from_pretrained(
         directory, attn_implementation='eager', dtype=torch.float32, add_pooling_layer=False
     ).eval()
-    totals = dict.fromkeys(STATISTICS, 0)
+    found = []
     for example in examples:
         encoded = tokenizer(
             example.text_a, example.text_b, truncation='longest_first', max_length=128,
@@ -34,23 +25,9 @@ def plain_pytorch(directory, examples):
         )  # fmt: skip
         with torch.no_grad():
             attentions = model(**encoded, output_attentions=True).attentions
-        maps = torch.stack(attentions)[:, 0].double()
-        received = maps.mean(dim=2)
-        separators = encoded['input_ids'][0] == tokenizer.sep_token_id
-        length = maps.shape[-1]
-        along = lambda offset, maps=maps, length=length: (
-            maps.diagonal(offset, dim1=2, dim2=3).sum(-1) / length
-        )
-        totals['cls'] = totals['cls'] + received[:, :, 0]
-        totals['sep'] = totals['sep'] + received[:, :, separators].amax(dim=2)
-        totals['special'] = (
-            totals['special'] + received[:, :, 0] + received[:, :, separators].sum(dim=2)
-        )
-        totals['previous'] = totals['previous'] + along(-1)
-        totals['next'] = totals['next'] + along(1)
-        totals['self'] = totals['self'] + along(0)
-        totals['entropy'] = totals['entropy'] + torch.special.entr(maps).sum(-1).mean(-1)
-    return {name: (total / len(examples)).numpy() for name, total in totals.items()}
+        maps = torch.stack(attentions)[:, 0].double().numpy()
+        found.append(written_out(maps, encoded['input_ids'][0].numpy() == tokenizer.sep_token_id))
+    return {name: np.mean([each[name] for each in found], axis=0) for name in STATISTICS}
 
 
 @pytest.mark.slow

@@ -6,14 +6,14 @@ import re
 import sys
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
 import bert_secrets_jax as bs
 from bert_secrets_jax.analyses import example_maps
 from bert_secrets_jax.contributions.attention_maps import KINDS
-from bert_secrets_jax.contributions.layerwise import alti, globenc, value_zeroing
-from bert_secrets_jax.contributions.norms import shares_of_norms
+from bert_secrets_jax.contributions.layerwise import LAYERWISE
 from bert_secrets_jax.contributions.rollout import attention_graph, rollout
 from bert_secrets_jax.contributions.scores import token_scores
 from tests.conftest import forward
@@ -40,30 +40,20 @@ def test_maps_are_the_model_s_without_padding(pretrained):
 
 def test_further_maps_are_those_of_the_text_by_itself(pretrained):
     """Without padding: of norms a map for each head, of the others one for all heads of a layer."""
-    methods = {'value zeroing': value_zeroing, 'ALTI': alti, 'GlobEnc': globenc}
-    text, kinds = 'the cat saw a dog', ['norms', 'rollout', *methods]
+    text, kinds = 'the cat saw a dog', ['norms', 'rollout', *LAYERWISE]
     (plain,) = bs.attention_maps(pretrained, [text])
     (maps,) = bs.attention_maps(pretrained, [text], kinds=kinds)
     np.testing.assert_allclose(maps.attentions, plain.attentions, atol=1e-6)
     assert plain.further == {} and set(maps.further) == set(kinds)
-    bert, params = pretrained.bert, pretrained.params
-    encoded = pretrained.tokenizer(text, return_tensors='np')
-
-    @jax.jit
-    def further(params, inputs):
-        output = forward(bert, params, inputs)
-        given = bert, params, output, inputs['attention_mask']
-        found = {kind: method(*given)[0] for kind, method in methods.items()}
-        return found | {'rollout': rollout(attention_graph(output.attentions))[0]}
-
-    expected = further(params, dict(encoded))
-    (batch,) = bs.encode(pretrained.tokenizer, [text])
-    for kind, each in expected.items():
-        assert maps.further[kind].shape == (bert.config.num_hidden_layers, 1, 7, 7)
-        np.testing.assert_allclose(maps.further[kind][:, 0], each, atol=2e-5)
+    (batch,) = bs.encode(pretrained.tokenizer, [text], max_length=7, buckets=())
+    assert batch.lengths.max() == 7
+    for kind in kinds:
+        of_batch = jax.jit(KINDS[kind], static_argnums=0)(pretrained.bert, pretrained.params, batch)
+        assert maps.further[kind].shape == (3, 4 if kind == 'norms' else 1, 7, 7)
+        np.testing.assert_allclose(maps.further[kind], of_batch[batch.example.argmax()], atol=2e-5)
         np.testing.assert_allclose(maps.further[kind].sum(axis=-1), 1, rtol=1e-4)
-    norms = shares_of_norms(bert, params, batch)[int(batch.example.argmax()), :, :, :7, :7]
-    np.testing.assert_allclose(maps.further['norms'], norms, atol=1e-5)
+    product = rollout(attention_graph(jnp.asarray(plain.attentions[None])))[0]
+    np.testing.assert_allclose(maps.further['rollout'][:, 0], product, atol=2e-5)
 
 
 def test_tokens_are_scored_for_what_is_predicted(pretrained):

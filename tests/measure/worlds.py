@@ -173,6 +173,16 @@ def head(rng, encoded: Encoded, *preferences, links=None, strength: float = 0) -
     return (weights / weights.sum(axis=-1, keepdims=True)).astype(np.float32)
 
 
+def offset_and_links(encoded: Encoded, links: np.ndarray) -> np.ndarray:
+    """Return the maps [E, 2, T, T] of a head that looks one token back, and of one of the links."""
+    examples, length = encoded.text.shape
+    maps = np.zeros((examples, 2, length, length), np.float32)
+    maps[:, 0] = np.eye(length, k=-1)
+    example, row = np.nonzero(links[..., 2] >= 0)
+    maps[example, 1, links[example, row, 0], links[example, row, 1]] = 1
+    return maps
+
+
 def places_of(
     encoded: Encoded, links: np.ndarray, *, draws: int, seed: int
 ) -> dict[str, Places | Choices]:
@@ -192,9 +202,10 @@ def compared(places: Places | Choices, maps: np.ndarray, seed: int) -> NullTest:
     query, key, number = places.pairs[example, row].T
     values = np.zeros((examples, places.pairs.shape[1], heads), np.float32)
     np.maximum.at(values, (example, number), maps[example, :, query, key])
-    comparison = comparison_of(places, seed)
+    comparison = comparison_of(places)
     # In two parts, as two batches.
     for part in (np.arange(examples // 2), np.arange(examples // 2, examples)):
-        rows, numbers = comparison.numbers(part)
-        comparison.add(part, values[part[rows], numbers][:, None])
-    return comparison.result()
+        rows, numbers = places.of(part)
+        host = part[rows]
+        comparison.add(numbers, values[host, numbers - places.first[host]])
+    return comparison.result((1, heads), seed)

@@ -75,14 +75,6 @@ def test_how_alike_models_are_is_found(rates):
     assert 3 < medians[0] < 8 and 15 < medians[1] < 40 and medians[2] > 300
 
 
-def test_models_that_differ_make_intervals_wider():
-    confusions = load_classifier().confusions
-    found = np.array([0.7, 0.1, 0.1, 0.02, 0.08])
-    _, low, high = corrected(found, confusions, size=2000).together([0])
-    _, first, last = corrected(found, confusions.sum(axis=0)[None], size=2000).together([0])
-    assert high - low > 2 * (last - first)
-
-
 @pytest.mark.parametrize('alike', [20, 1e5], ids=['models differ', 'models are alike'])
 @pytest.mark.parametrize(
     'shares', [(0.3, 0.2, 0.2, 0.05, 0.25), (0.7, 0.1, 0.1, 0.02, 0.08)], ids=['even', 'vertical']
