@@ -66,7 +66,7 @@ def per_example(
         sums = [each.sum(axis=-1, keepdims=True, dtype=np.float64) for each in features]
         score = confusion.score_of_sums(metric, sums)
         rest = [whole - each for whole, each in zip(sums, features, strict=True)]
-        without = np.asarray(confusion.score_of_sums(metric, rest))
+        without = confusion.score_of_sums(metric, rest)
     influence = without.mean(axis=-1, keepdims=True) - without
     return score + (len(labels) - 1) * influence
 

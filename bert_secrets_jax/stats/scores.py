@@ -103,7 +103,7 @@ def summands(metric, predictions, labels, centre) -> list[np.ndarray]:
 def score_of_sums(metric, sums) -> np.ndarray:
     """Return the metric from the sums of its features, for any number of models at a time."""
     if metric in confusion.METRICS:
-        return np.asarray(confusion.score_of_sums(metric, sums))
+        return confusion.score_of_sums(metric, sums)
     with np.errstate(divide='ignore', invalid='ignore'):
         count, x, y, xx, yy, xy = sums
         variance_x, variance_y = xx - x * x / count, yy - y * y / count
