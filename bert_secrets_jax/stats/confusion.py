@@ -62,7 +62,7 @@ def score_of_sums(metric: str, sums: Sequence[np.ndarray | float] | np.ndarray) 
         return _ratio(covariance, np.sqrt(_variance(count, predicted) * _variance(count, true)))
     f1 = _ratio(2 * right, predicted + true)
     if metric == 'f1':
-        return f1[-1]
+        return f1[-1, ...]
     occurs = true.real > 0
     return _ratio((occurs * f1).sum(axis=0), occurs.sum(axis=0))
 
@@ -105,6 +105,6 @@ def _variance(count, of_classes) -> np.ndarray:
     return np.where(variance.real > _ROUNDING * count.real**2, variance, 0)
 
 
-def _ratio(numerator: np.ndarray, denominator: np.ndarray) -> np.ndarray:
+def _ratio(numerator, denominator) -> np.ndarray:
     above = denominator.real > 0
     return np.where(above, numerator / np.where(above, denominator, 1), 0)

@@ -64,13 +64,13 @@ def count(
     """Count the kinds of examples; raises ValueError for a metric that is not one of classes."""
     check(metric, predictions, labels, baseline)
     check_name('metric', metric, confusion.METRICS)
-    given, names = [labels, baseline, *predictions], np.arange(2)
+    given, classes = np.stack([labels, baseline, *predictions]), 2
     if metric in confusion.OF_ONE:
-        given = np.array(confusion.of_one(metric, *given), int)
+        numbers = np.array(confusion.of_one(metric, *given), int)
     else:
-        names, given = np.unique(given, return_inverse=True)
-    classes, (labels, baseline, *predictions) = len(names), given
-    predictions = np.stack(predictions)
+        names, numbers = np.unique(given, return_inverse=True)
+        classes = len(names)
+    labels, baseline, predictions = numbers[0], numbers[1], numbers[2:]
     codes = (labels * classes + baseline) * classes + predictions
     swapped = (labels * classes + predictions) * classes + baseline
     occurring = np.union1d(codes, swapped)
