@@ -6,6 +6,7 @@ is opened.
 
 import dataclasses
 import json
+import os
 import pathlib
 import shutil
 from collections.abc import Sequence
@@ -45,11 +46,11 @@ class Checkpoints:
     The curves are in `curve.jsonl` and `curve.csv`.
     """
 
-    def __init__(self, folder: pathlib.Path):
+    def __init__(self, folder: str | os.PathLike[str]):
         import orbax.checkpoint
 
         self._orbax = orbax.checkpoint
-        self._folder = folder.absolute()
+        self._folder = pathlib.Path(folder).absolute()
         self._noted = self._folder / 'checkpoint.json'
         processes.on_first(self._remove_damaged)
         self._manager = self._orbax.CheckpointManager(

@@ -7,7 +7,7 @@ is a checkpoint of everything.
 import contextlib
 import dataclasses
 import math
-import pathlib
+import os
 import time
 from collections.abc import Callable, Container, Sequence
 from typing import Any
@@ -70,7 +70,7 @@ def train(
     size: Callable[[Any], int],
     unit: str = 'examples',
     curve: TrainingCurve | None = None,
-    folder: pathlib.Path | None = None,
+    folder: str | os.PathLike[str] | None = None,
 ) -> tuple[TrainState, Record]:
     """Take one step after the other. A call after an interruption goes on, with the same result.
 

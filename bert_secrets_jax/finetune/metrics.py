@@ -12,38 +12,22 @@ from jaxtyping import Float, Num
 from bert_secrets_jax.brief import check_name
 from bert_secrets_jax.data.tasks import Example
 from bert_secrets_jax.model.bert import check_finite
-from bert_secrets_jax.stats import confusion
+from bert_secrets_jax.stats import confusion, scores
 from bert_secrets_jax.stats.correlations import fisher_interval
 from bert_secrets_jax.stats.intervals import score_interval
 
 
-def _class_metric(
-    metric: str, predicted: Num[np.ndarray, ' E'], labels: Num[np.ndarray, ' E']
-) -> float:
-    sums = [each.sum(dtype=np.float64) for each in confusion.summands(metric, predicted, labels)]
-    return float(confusion.score_of_sums(metric, sums))
-
-
-def _correlation(
-    function, predicted: Num[np.ndarray, ' E'], labels: Num[np.ndarray, ' E']
-) -> float:
-    """Return the correlation of predicted values; NaN where one side is all the same."""
-    # SciPy is not asked for that: it would warn.
-    if np.all(predicted == predicted[:1]) or np.all(labels == labels[:1]):
-        return float('nan')
-    return float(function(predicted.astype(np.float64), labels.astype(np.float64)).statistic)
+def _score(metric: str, predicted: Num[np.ndarray, ' E'], labels: Num[np.ndarray, ' E']) -> float:
+    return float(scores.weighted_scores(metric, predicted[None], labels)[0, 0])
 
 
 # Functions of predictions and labels. 'f1' is that of class 1, as in GLUE for MRPC and QQP;
 # 'f1_macro' the mean over the classes that occur in the labels; 'f1_micro' that of all classes
 # together, which is the accuracy. Matthews 1975, as in GLUE for CoLA, and with more than two
-# classes Gorodkin 2004, is 0 where predictions or labels are all the same, as in scikit-learn.
+# classes Gorodkin 2004, is 0 where predictions or labels are all the same, as in scikit-learn;
+# the other correlations are NaN there.
 METRICS: Mapping[str, Callable[[np.ndarray, np.ndarray], float]] = types.MappingProxyType(
-    {name: functools.partial(_class_metric, name) for name in confusion.METRICS}
-    | {
-        'pearson': functools.partial(_correlation, scipy.stats.pearsonr),
-        'spearman': functools.partial(_correlation, scipy.stats.spearmanr),
-    }
+    {name: functools.partial(_score, name) for name in scores.METRICS}
 )
 # How the metrics are written for people.
 TITLES = {
@@ -128,7 +112,12 @@ def evaluate(
 ) -> dict[str, float]:
     """Return the named metrics and their mean, `score`, which chooses the best checkpoint."""
     predicted = predictions(logits)
-    values = {name: METRICS[name](predicted, labels) for name in metrics}
+    return scored(metrics, {name: METRICS[name](predicted, labels) for name in metrics})
+
+
+def scored(metrics: Sequence[str], found: Mapping[str, float]) -> dict[str, float]:
+    """Return the named ones of the metrics that were found, and their mean, `score`."""
+    values = {name: found[name] for name in metrics}
     return values | {'score': float(np.mean(list(values.values())))}
 
 

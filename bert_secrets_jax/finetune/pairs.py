@@ -7,7 +7,6 @@ import dataclasses
 import functools
 import math
 import os
-import pathlib
 from collections.abc import Sequence
 from typing import Any
 
@@ -18,16 +17,15 @@ from jax.sharding import Mesh
 from jaxtyping import Array, Float
 
 from bert_secrets_jax.brief import check_name
-from bert_secrets_jax.data.encoding import Paired, bucket, tokenize
+from bert_secrets_jax.data.encoding import Encoded, Paired, bucket, tokenize
 from bert_secrets_jax.data.tasks import Example, Text, as_examples, prepared
 from bert_secrets_jax.finetune.config import FinetuneConfig, listed_seeds
 from bert_secrets_jax.finetune.losses import cosines
-from bert_secrets_jax.finetune.metrics import METRICS
+from bert_secrets_jax.finetune.metrics import evaluate
 from bert_secrets_jax.finetune.outcome import Finetuned
 from bert_secrets_jax.finetune.seeds import logits_of
 from bert_secrets_jax.finetune.steps import Data
-from bert_secrets_jax.finetune.train import digests, finished, train_models
-from bert_secrets_jax.model.bert import check_finite
+from bert_secrets_jax.finetune.train import finished, train_models
 from bert_secrets_jax.model.config import EMBEDDING
 from bert_secrets_jax.model.embedding import Pooling
 from bert_secrets_jax.model.heads import unit_length
@@ -86,26 +84,21 @@ def finetune_embedding(
     pooled = model.config.pooling
     assert pooled is not None
     labelled = [_pairs(train, 'Training', loss), _pairs(dev, 'Dev', COSINE)]
-    if folder is not None:
-        folder = pathlib.Path(folder)
-        # A loss and its scale are as much a setting as others.
-        others = {'head': EMBEDDING, 'loss': loss, 'scale': scale}
-        of_inputs = digests(model, labelled[0], labelled[1], 'pretrained')
-        found = finished(folder, config, of_inputs, **others)
-        if found is not None:
-            return found
-    sides = [
-        [
-            prepared(pooled, [text for each in pairs if (text := each.texts[side]) is not None])
-            for side in (0, 1)
-        ]
-        for pairs in labelled
-    ]
+    # A loss and its scale are as much a setting as others.
+    others = {'head': EMBEDDING, 'loss': loss, 'scale': scale}
+    inputs = model, labelled[0], labelled[1], 'pretrained'
+    found = finished(folder, config, inputs, **others)
+    if found is not None:
+        return found
     most = min(config.max_length, model.config.longest)
-    read = functools.partial(tokenize, model.tokenizer, max_length=most)
+
+    def read(texts: Sequence[Any]) -> Encoded:
+        return tokenize(model.tokenizer, prepared(pooled, texts), max_length=most)
+
+    sides = [list(zip(*(each.texts for each in pairs), strict=True)) for pairs in labelled]
     labels = [np.array([each.label for each in pairs], np.float64) for pairs in labelled]
     data = Data(
-        train=Paired(read(sides[0][0]), read(sides[0][1])),
+        train=Paired(*map(read, sides[0])),
         train_labels=labels[0],
         train_ids=[each.id for each in labelled[0]],
         dev=bucket(read([*sides[1][0], *sides[1][1]]), max_length=most),
@@ -131,8 +124,7 @@ def _pairs(texts: Sequence[Text], split: str, loss: str) -> list[Example]:
     if not examples:
         raise ValueError(f'{split} pairs: there are none.')
     found = []
-    for row, each in enumerate(examples):
-        each = each if each.id else dataclasses.replace(each, id=f'{split.lower()}/{row}')
+    for each in examples:
         if each.text_b is None:
             raise TypeError(f'{split} example {each.place} is a single text: give pairs.')
         label = 1.0 if each.label is None and loss == CONTRASTIVE else each.label
@@ -181,7 +173,5 @@ def _cross_entropy(scores: Float[Array, 'B B'], real: Array) -> Float[Array, ' B
 def _evaluate(
     labels: np.ndarray, metrics: Sequence[str], embeddings: Float[np.ndarray, '_ D']
 ) -> dict[str, float]:
-    check_finite(embeddings)
     found = np.asarray(cosines(*np.split(embeddings, 2)), np.float64)
-    values = {name: METRICS[name](found, labels) for name in metrics}
-    return values | {'score': float(np.mean(list(values.values())))}
+    return evaluate(metrics, found[:, None], labels)

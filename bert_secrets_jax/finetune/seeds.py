@@ -163,8 +163,8 @@ def _evaluate(steps: Steps, save: Save, state: TrainState, epoch: int, history: 
         )
         mean = float(loss.sum() / terms(labels, head=data.head).sum())
         row = {'split': 'dev', 'seed': seed, 'step': int(state.step), 'epoch': epoch, 'loss': mean}
+        check_finite(logits[index])
         if data.evaluate is not None:
-            check_finite(logits[index])
             row |= data.evaluate(data.metrics, logits[index])
         else:
             row |= evaluate(data.metrics, logits[index], labels)

@@ -7,7 +7,7 @@ order and dropout follow from the step and the seed alone.
 import dataclasses
 import functools
 import operator
-import pathlib
+import os
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -211,7 +211,13 @@ class Steps:
             yield batch, data.labels(rows[:, part], length)
 
     def train(
-        self, params: Any, folder: pathlib.Path | None, *, what: str, stage: int, **noted: Callable
+        self,
+        params: Any,
+        folder: str | os.PathLike[str] | None,
+        *,
+        what: str,
+        stage: int,
+        **noted: Callable,
     ) -> tuple[TrainState, loop.Record]:
         """Take all steps of parameters with a leading axis G (runs), in a `loop.TrainingCurve`."""
         config, total = self.config, self.per_epoch * self.config.epochs

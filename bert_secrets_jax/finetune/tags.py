@@ -5,7 +5,6 @@ A word has the tag that is predicted for its first wordpiece (Devlin et al. 2019
 Axes: E texts, T positions, C tags.
 """
 
-import dataclasses
 from collections.abc import Sequence
 
 import numpy as np
@@ -16,7 +15,7 @@ from bert_secrets_jax.brief import meant
 from bert_secrets_jax.data.encoding import Encoded
 from bert_secrets_jax.data.tagged import Tagged, first_pieces
 from bert_secrets_jax.finetune.losses import NONE
-from bert_secrets_jax.finetune.metrics import METRICS
+from bert_secrets_jax.finetune.metrics import METRICS, scored
 from bert_secrets_jax.stats.student import p_above_zero
 
 # The tag of a word without a wordpiece, where tags are those of spans.
@@ -46,85 +45,9 @@ def check_tags(texts: Sequence[Tagged], names: Sequence[str], split: str) -> Non
                 )
 
 
-@dataclasses.dataclass(frozen=True)
-class Tags:
-    """The tags of texts at their wordpieces."""
-
-    texts: Sequence[Tagged]
-    names: tuple[str, ...]
-    # The number of the word of which a wordpiece is the first; -1 elsewhere.
-    words: Int32[np.ndarray, 'E T']
-    # The number of its tag; NONE elsewhere.
-    labels: Int32[np.ndarray, 'E T']
-
-    @property
-    def share_of_commonest(self) -> float:
-        """The share of the words that have the most frequent tag."""
-        return self._counts.max() / self._counts.sum()
-
-    @property
-    def _true(self) -> list[np.ndarray]:
-        number = {name: index for index, name in enumerate(self.names)}
-        return [np.array([number[tag] for tag in text.tags]) for text in self.texts]
-
-    @property
-    def _counts(self) -> np.ndarray:
-        return np.bincount(np.concatenate(self._true), minlength=len(self.names))
-
-    def evaluate(
-        self, metrics: Sequence[str], logits: Float[np.ndarray, 'E T C']
-    ) -> dict[str, float]:
-        """Return the named metrics, 'word_accuracy', and the p-value of having learnt nothing.
-
-        A word of which no wordpiece is left, because the text was cut, is answered wrongly, and is
-        in no span.
-        """
-        best = logits.argmax(axis=-1)
-        true, predicted = self._true, []
-        for row, tags in enumerate(true):
-            answers = np.full(len(tags), NONE)
-            places = np.flatnonzero(self.words[row] >= 0)
-            answers[self.words[row, places]] = best[row, places]
-            predicted.append(answers)
-        right = [each == tags for each, tags in zip(predicted, true, strict=True)]
-        accuracy = float(np.concatenate(right).mean())
-        everywhere = np.concatenate(predicted), np.concatenate(true)
-        functions = {
-            'span_f1': lambda: self._span_f1(predicted),
-            'word_accuracy': lambda: accuracy,
-            'f1_macro': lambda: METRICS['f1_macro'](*everywhere),
-        }
-        values = {name: functions[name]() for name in metrics}
-        commonest = self._counts.argmax()
-        ahead = [
-            each.sum() - (tags == commonest).sum() for each, tags in zip(right, true, strict=True)
-        ]
-        return values | {
-            'score': float(np.mean(list(values.values()))),
-            'word_accuracy': accuracy,
-            'p_learnt': p_above_zero(np.array(ahead)),
-        }
-
-    def _span_f1(self, predicted: Sequence[np.ndarray]) -> float:
-        from nervaluate import Evaluator
-
-        # The last one, NONE, is a word without a wordpiece.
-        names = [*self.names, OUTSIDE]
-        answers = [[names[each] for each in tags] for tags in predicted]
-        kinds = sorted({name[2:] for name in self.names if name != OUTSIDE})
-        truth = [list(text.tags) for text in self.texts]
-        found = Evaluator(truth, answers, tags=kinds, loader='list').evaluate()
-        return float(found['overall']['strict'].f1)
-
-
-def tags_of(encoded: Encoded, texts: Sequence[Tagged], split: str, names: tuple[str, ...]) -> Tags:
-    """Return the tags of texts that were tokenised in the same order."""
+def words_of(encoded: Encoded, texts: Sequence[Tagged], split: str) -> Int32[np.ndarray, 'E T']:
+    """Return the number of the word of which each wordpiece is the first; -1 elsewhere."""
     words = first_pieces(encoded, texts)
-    number = {name: index for index, name in enumerate(names)}
-    labels = np.full(words.shape, NONE, np.int32)
-    for row, text in enumerate(texts):
-        places = np.flatnonzero(words[row] >= 0)
-        labels[row, places] = [number[text.tags[word]] for word in words[row, places]]
     count = sum(len(text.words) for text in texts)
     lost = count - int((words >= 0).sum())
     if lost:
@@ -133,4 +56,68 @@ def tags_of(encoded: Encoded, texts: Sequence[Tagged], split: str, names: tuple[
             'learnt from them, and their tags count as not found.',
             split, lost, count,
         )  # fmt: skip
-    return Tags(texts, names, words, labels)
+    return words
+
+
+def numbered(texts: Sequence[Tagged], names: Sequence[str]) -> list[np.ndarray]:
+    """Return the numbers of the tags of each text."""
+    number = {name: index for index, name in enumerate(names)}
+    return [np.array([number[tag] for tag in text.tags]) for text in texts]
+
+
+def labels_of(
+    words: Int32[np.ndarray, 'E T'], tags: Sequence[np.ndarray]
+) -> Int32[np.ndarray, 'E T']:
+    """Return the numbers of tags at the first wordpieces of their words; NONE elsewhere."""
+    labels = np.full(words.shape, NONE, np.int32)
+    for of_text, row, numbers in zip(labels, words, tags, strict=True):
+        of_text[row >= 0] = numbers[row[row >= 0]]
+    return labels
+
+
+def evaluate(
+    words: Int32[np.ndarray, 'E T'],
+    tags: Sequence[np.ndarray],
+    names: Sequence[str],
+    metrics: Sequence[str],
+    logits: Float[np.ndarray, 'E _ C'],
+) -> dict[str, float]:
+    """Return the named metrics, 'word_accuracy', and the p-value of having learnt nothing.
+
+    A word of which no wordpiece is left, because the text was cut, is answered wrongly, and is in
+    no span.
+
+    Args:
+      words, tags, names: As of `words_of`, `numbered`, and the names of all tags.
+      metrics, logits: The wanted metrics, and what is predicted.
+    """
+    predicted = [np.full(len(each), NONE) for each in tags]
+    for answers, row, best in zip(predicted, words, logits.argmax(axis=-1), strict=True):
+        first = np.flatnonzero(row >= 0)
+        answers[row[first]] = best[first]
+    right = [each == true for each, true in zip(predicted, tags, strict=True)]
+    every = np.concatenate(tags)
+    accuracy = float(np.concatenate(right).mean())
+    found = {'word_accuracy': accuracy}
+    found['f1_macro'] = METRICS['f1_macro'](np.concatenate(predicted), every)
+    if 'span_f1' in metrics:
+        found['span_f1'] = _span_f1(predicted, tags, names)
+    commonest = np.bincount(every).argmax()
+    ahead = [each.sum() - (true == commonest).sum() for each, true in zip(right, tags, strict=True)]
+    return scored(metrics, found) | {
+        'word_accuracy': accuracy,
+        'p_learnt': p_above_zero(np.array(ahead)),
+    }
+
+
+def _span_f1(
+    predicted: Sequence[np.ndarray], tags: Sequence[np.ndarray], names: Sequence[str]
+) -> float:
+    from nervaluate import Evaluator
+
+    # The last one, NONE, is a word without a wordpiece.
+    named = [*names, OUTSIDE]
+    truth, answers = ([[named[each] for each in row] for row in some] for some in (tags, predicted))
+    kinds = sorted({name[2:] for name in names if name != OUTSIDE})
+    found = Evaluator(truth, answers, tags=kinds, loader='list').evaluate()
+    return float(found['overall']['strict'].f1)

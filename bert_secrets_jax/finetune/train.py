@@ -2,6 +2,7 @@
 
 import collections
 import dataclasses
+import functools
 import hashlib
 import json
 import math
@@ -27,15 +28,14 @@ from bert_secrets_jax.data.tagged import Tagged
 from bert_secrets_jax.data.tasks import MOST_CLASSES, Example, as_examples, draw
 from bert_secrets_jax.devices import fetch
 from bert_secrets_jax.files import read_record, write_record
-from bert_secrets_jax.finetune import outcome
-from bert_secrets_jax.finetune.answers import answers_of
+from bert_secrets_jax.finetune import answers, outcome, tags
 from bert_secrets_jax.finetune.config import FinetuneConfig, listed_seeds
 from bert_secrets_jax.finetune.losses import NONE
 from bert_secrets_jax.finetune.metrics import OF_ANSWERS, OF_TAGS, check_metrics, metrics_for
 from bert_secrets_jax.finetune.outcome import OUTCOME, Finetuned
 from bert_secrets_jax.finetune.seeds import train_runs
 from bert_secrets_jax.finetune.steps import Data
-from bert_secrets_jax.finetune.tags import check_tags, is_of_spans, names_of, tags_of
+from bert_secrets_jax.finetune.tags import check_tags, is_of_spans, names_of
 from bert_secrets_jax.model.bert import init_params
 from bert_secrets_jax.model.config import ANSWER, QUESTIONS, SEQUENCES, TOKENS, BertConfig
 from bert_secrets_jax.model.weights import Pretrained, tokenizer_files, with_classifier
@@ -113,14 +113,12 @@ def finetune(
     if not config.one_class:
         _check_varied(train, head, names)
     dev = draw(dev, max_dev_examples, seeds[0], setting='max_dev_examples')
-    if folder is not None:
-        folder = pathlib.Path(folder)
-        others = {'start': start, 'metrics': metrics, 'label_names': names}
-        if head != SEQUENCES:
-            others['head'] = head
-        found = finished(folder, config, digests(pretrained, train, dev, start), **others)
-        if found is not None:
-            return found
+    others = {'start': start, 'metrics': metrics, 'label_names': names}
+    if head != SEQUENCES:
+        others['head'] = head
+    found = finished(folder, config, (pretrained, train, dev, start), **others)
+    if found is not None:
+        return found
     data, larger_class = encode_data(pretrained, train, dev, config, metrics, head, names)
     initial = [with_classifier(pretrained, names, head=head, seed=seed) for seed in seeds]
     return train_models(
@@ -143,7 +141,7 @@ def train_models(
     *,
     start: str = 'pretrained',
     larger_class: float = math.nan,
-    folder: pathlib.Path | None = None,
+    folder: str | os.PathLike[str] | None = None,
     mesh: Mesh | None = None,
     **others: Any,
 ) -> Finetuned:
@@ -152,7 +150,7 @@ def train_models(
     weights = [model.params for model in initial]
     if start == 'random':
         weights = [init_params(bert, seed) for seed in seeds]
-    in_memory = {}
+    in_memory, folder = {}, None if folder is None else pathlib.Path(folder)
 
     def save(seed: int, which: str, params: Any) -> None:
         # By way of the host: whatever devices it was trained on, it lies on the usual one.
@@ -186,10 +184,16 @@ def train_models(
 
 
 def finished(
-    folder: pathlib.Path, config: FinetuneConfig, digests: dict[str, str], **others: Any
+    folder: str | os.PathLike[str] | None,
+    config: FinetuneConfig,
+    inputs: tuple[Pretrained, Sequence[Any], Sequence[Any], str],
+    **others: Any,
 ) -> Finetuned | None:
-    """Claim a folder for a fine-tuning, and return it if it is finished there."""
-    processes.on_first(lambda: claim(folder, config, digests, **others))
+    """Claim a folder for a fine-tuning of inputs (see `digests`), and return it if finished."""
+    if folder is None:
+        return None
+    folder, of_inputs = pathlib.Path(folder), digests(*inputs)
+    processes.on_first(lambda: claim(folder, config, of_inputs, **others))
     found = processes.on_first(lambda: _finished(folder))
     return (found or Finetuned.load(folder)) if processes.exists(folder / OUTCOME) else None
 
@@ -263,15 +267,18 @@ def encode_data(
         if len(names) > 1:
             share = max(collections.Counter(labels[1].tolist()).values()) / len(dev)
     elif head == TOKENS:
-        tags = [tags_of(*each, names) for each in given]
+        words = [tags.words_of(*each) for each in given]
+        true = [tags.numbered(examples, names) for examples in (train, dev)]
+        labels = list(map(tags.labels_of, words, true))
         longest = max(batch.input_ids.shape[1] for batch in batches)
-        missing = longest - tags[1].labels.shape[1]
-        padded = np.pad(tags[1].labels, [(0, 0), (0, missing)], constant_values=NONE)
-        labels = [tags[0].labels, padded]
-        share, evaluate = tags[1].share_of_commonest, tags[1].evaluate
+        missing = longest - labels[1].shape[1]
+        labels[1] = np.pad(labels[1], [(0, 0), (0, missing)], constant_values=NONE)
+        counts = np.bincount(np.concatenate(true[1]))
+        share = counts.max() / counts.sum()
+        evaluate = functools.partial(tags.evaluate, words[1], true[1], names)
     else:
-        answers = [answers_of(*each) for each in given]
-        labels, evaluate = [each.places for each in answers], answers[1].evaluate
+        labels = [answers.places_of(*each) for each in given]
+        evaluate = functools.partial(answers.evaluate, encoded[1], dev)
     data = Data(
         train=encoded[0],
         train_labels=labels[0],

@@ -29,7 +29,6 @@ import optax
 from jax.sharding import Mesh
 from jaxtyping import Array, Float, Key, Real
 
-from bert_secrets_jax import processes
 from bert_secrets_jax.brief import brief
 from bert_secrets_jax.data.tasks import Example
 from bert_secrets_jax.devices import fetch, replicate
@@ -39,7 +38,7 @@ from bert_secrets_jax.finetune.losses import loss_per_example
 from bert_secrets_jax.finetune.metrics import evaluate
 from bert_secrets_jax.finetune.seeds import optimizer_for
 from bert_secrets_jax.finetune.steps import Steps, per_epoch, predict
-from bert_secrets_jax.finetune.train import check_examples, claim, digests, encode_data
+from bert_secrets_jax.finetune.train import check_examples, encode_data, finished
 from bert_secrets_jax.model.bert import all_layers, own_layers
 from bert_secrets_jax.model.config import SEQUENCES
 from bert_secrets_jax.model.weights import Pretrained
@@ -235,10 +234,8 @@ def train_gates(
     config = GateConfig(**settings)
     names = tuned.config.label_names
     train, dev, names, metrics = check_examples(train, dev, SEQUENCES, names, None)
-    if folder is not None:
-        folder = pathlib.Path(folder)
-        of_inputs = digests(tuned, train, dev, 'tuned')
-        processes.on_first(lambda: claim(folder, config, of_inputs))
+    # There is no outcome to be found in the folder: the last step has a checkpoint.
+    finished(folder, config, (tuned, train, dev, 'tuned'))
     data, _ = encode_data(tuned, train, dev, config, metrics, SEQUENCES, names)
     runs = tuple(itertools.product(config.coefficients, listed_seeds(config.seeds)))
     prices, seeds = zip(*runs, strict=True)
@@ -281,7 +278,7 @@ def train_gates(
 
     what = f'Gates ({len(runs)} runs)'
     state, record = steps.train(params, folder, what=what, stage=total, rows=rows, fault=fault)
-    return _outcome(tuned, steps, state.params, record.history)
+    return _outcome(tuned, steps, prices, state.params, record.history)
 
 
 @functools.lru_cache(maxsize=8)
@@ -334,7 +331,9 @@ def _expected_open(log_alpha: Float[Array, 'K L N']) -> Float[Array, ' K']:
     return probability_open(log_alpha).sum(axis=(1, 2))
 
 
-def _outcome(tuned: Pretrained, steps: Steps, params: Any, history: loop.Rows) -> Gated:
+def _outcome(
+    tuned: Pretrained, steps: Steps, prices: Sequence[float], params: Any, history: loop.Rows
+) -> Gated:
     log_alpha = fetch(params['gates']['log_alpha'])
     gates = np.asarray(settled_gates(log_alpha))
     points = sorted({row['step'] for row in history})
@@ -349,7 +348,7 @@ def _outcome(tuned: Pretrained, steps: Steps, params: Any, history: loop.Rows) -
         # By way of the host: whatever devices it was trained on, it lies on the usual one.
         of_run = fetch(jax.tree.map(operator.itemgetter(index), params['model']))
         weights = all_layers(tuned.config, jax.tree.map(jnp.asarray, of_run))
-        models.append(Pretrained(tuned.bert, weights, tuned.tokenizer))
+        models.append(dataclasses.replace(tuned, params=weights))
 
     def answers(masks: Gates, of_runs: dict[str, Any]) -> Float[np.ndarray, 'K E C']:
         return predict(
@@ -361,11 +360,9 @@ def _outcome(tuned: Pretrained, steps: Steps, params: Any, history: loop.Rows) -
             what='Evaluating gates',
         )
 
-    config = steps.config
-    assert isinstance(config, GateConfig)
     return Gated(
-        frozen=config.frozen,
-        coefficients=np.repeat(config.coefficients, len(listed_seeds(config.seeds))),
+        frozen=not of_runs,
+        coefficients=np.array(prices),
         seeds=np.array(steps.seeds),
         log_alpha=log_alpha,
         steps=np.array(points),

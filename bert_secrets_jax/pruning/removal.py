@@ -32,13 +32,15 @@ cannot remove heads. There are two ways to it:
 """
 
 import dataclasses
-from typing import Any, cast
+import functools
+import operator
+from collections.abc import Callable
+from typing import Any
 
-import flax.traverse_util
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Shaped
+from jaxtyping import Array, Bool, Int, Shaped
 
 from bert_secrets_jax.model.bert import Bert
 from bert_secrets_jax.model.config import BertConfig
@@ -95,17 +97,13 @@ def restore_heads(pretrained: Pretrained) -> Pretrained:
     config = pretrained.config
     if not config.pruned_heads:
         return pretrained
-    layers = []
-    for layer, left in enumerate(config.heads_left):
-        leaves = flax.traverse_util.flatten_dict(pretrained.params['layers'][str(layer)])
-        layers.append(
-            {
-                path: _filled(leaf, path, np.array(left, int), config.num_attention_heads)
-                for path, leaf in leaves.items()
-            }
-        )
+    spread = functools.partial(spread_heads, count=config.num_attention_heads)
+    layers = [
+        _with_heads(pretrained.params['layers'][str(layer)], spread, np.array(left, int))
+        for layer, left in enumerate(config.heads_left)
+    ]
     stacked = jax.tree.map(lambda *each: jnp.stack(each), *layers)
-    params = {**pretrained.params, 'layers': flax.traverse_util.unflatten_dict(stacked)}
+    params = {**pretrained.params, 'layers': stacked}
     whole = dataclasses.replace(config, pruned_heads=())
     return Pretrained(Bert(whole), params, pretrained.tokenizer)
 
@@ -117,13 +115,13 @@ def cut(pretrained: Pretrained, kept: Bool[np.ndarray, 'L N']) -> Pretrained:
     groups = config.num_hidden_groups
     if groups is not None and len({*zip(config.groups, pruned, strict=True)}) > groups:
         groups = config.num_hidden_layers
-    flat = flax.traverse_util.flatten_dict(pretrained.params['layers'])
-    stacked = cast(dict[tuple[str, ...], Array], flat)
+    apart = (
+        jax.tree.map(operator.itemgetter(layer), pretrained.params['layers'])
+        for layer in range(len(kept))
+    )
     layers = {
-        str(layer): flax.traverse_util.unflatten_dict(
-            {path: _taken(leaf[layer], path, np.flatnonzero(row)) for path, leaf in stacked.items()}
-        )
-        for layer, row in enumerate(kept)
+        str(layer): _with_heads(each, jnp.take, np.flatnonzero(kept[layer]))
+        for layer, each in enumerate(apart)
     }
     config = dataclasses.replace(
         config, pruned_heads=pruned, num_hidden_groups=groups, num_key_value_heads=None
@@ -163,9 +161,11 @@ _AXES: dict[tuple[str, ...], int] = {
 }
 
 
-def _taken(leaf, path: tuple[str, ...], heads: np.ndarray):
-    return jnp.take(leaf, heads, axis=_AXES[path]) if path in _AXES else leaf
+def _with_heads(layer: Any, change: Callable[..., Array], heads: Int[np.ndarray, ' N']) -> Any:
+    """Return the parameters of a layer, those with an axis of heads changed along it."""
 
+    def changed(path, leaf):
+        axis = _AXES.get(tuple(each.key for each in path))
+        return leaf if axis is None else change(leaf, heads, axis=axis)
 
-def _filled(leaf, path: tuple[str, ...], heads: np.ndarray, count: int):
-    return spread_heads(leaf, heads, count, axis=_AXES[path]) if path in _AXES else leaf
+    return jax.tree_util.tree_map_with_path(changed, layer)

@@ -5,7 +5,7 @@ heads, R resamples, C covariates.
 """
 
 import dataclasses
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import scipy.stats
@@ -55,9 +55,7 @@ class Agreement:
     of_examples: float = np.nan
 
 
-def agreement(
-    effects: OfSeeds, values: Iterable[Float[np.ndarray, 'M P']] | None = None
-) -> Agreement:
+def agreement(effects: OfSeeds, values: Float[np.ndarray, 'S M P'] | None = None) -> Agreement:
     """Return how well two seeds agree on the effects of masks; one with a NaN is left out.
 
     `values` are, for each seed, those of every example of which its effects are means; without
@@ -71,20 +69,19 @@ def agreement(
     seeds, masks = effects.shape
     if values is None or seeds < 2 or masks < 3:
         return found
-    noise, count, together = 0.0, 1, np.zeros(())
-    kept = [each[known] for each in values]
-    between = _between_halves(kept, seed=0)
+    values = values[:, known]
+    between = _between_halves(values, seed=0)
     own = between.diagonal()
     reliable = np.mean([_of_whole(each) for each in own])
     # Seeds that answer the same examples share noise, which would look like agreement.
     across = (between.sum() - own.sum()) / (seeds - 1) / own.sum()
-    for each in kept:
-        # Only differences between masks count.
-        each = each - each.mean(axis=0)
-        noise += each.var(axis=1, ddof=1).mean() / each.shape[1] / seeds
-        together, count = together + each / seeds, each.shape[1]
-    of_mean = np.var(together, axis=1, ddof=1).mean() / count
-    heads, finetunings, examples = _shares(effects, float(noise), float(of_mean))
+    # Only differences between masks count.
+    apart = values - values.mean(axis=1, keepdims=True)
+    noise, of_mean = (
+        float(each.var(axis=-1, ddof=1).mean()) / values.shape[2]
+        for each in (apart, apart.mean(axis=0))
+    )
+    heads, finetunings, examples = _shares(effects, noise, of_mean)
     return dataclasses.replace(
         found,
         reliability=float(reliable),
@@ -95,21 +92,18 @@ def agreement(
     )
 
 
-def _between_halves(
-    values: Sequence[Float[np.ndarray, 'M P']], *, seed: int
-) -> Float[np.ndarray, 'S S']:
+def _between_halves(values: Float[np.ndarray, 'S M P'], *, seed: int) -> Float[np.ndarray, 'S S']:
     """Return the rank correlations of each seed on one half of the parts with each on the other.
 
     They are means over random halves; NaN for fewer than four parts.
     """
-    seeds, count = len(values), values[0].shape[1]
+    seeds, _, count = values.shape
     if count < 4:
         return np.full((seeds, seeds), np.nan)
     rng, found = np.random.default_rng(seed), np.zeros((seeds, seeds))
     for _ in range(_HALVES):
         halves = np.array_split(rng.permutation(count), 2)
-        means = [[each[:, half].mean(axis=1) for each in values] for half in halves]
-        ranks = (scipy.stats.rankdata(each, axis=1) for each in means)
+        ranks = (scipy.stats.rankdata(values[..., each].mean(axis=2), axis=1) for each in halves)
         with np.errstate(invalid='ignore'):
             found += np.corrcoef(*ranks)[:seeds, seeds:] / _HALVES
     return found
@@ -196,7 +190,7 @@ def reliability(parts: Float[np.ndarray, 'P *H'], *, seed: int = 0) -> float:
     """
     values = parts.reshape(len(parts), -1).T
     values = values[np.isfinite(values).all(axis=1)]
-    return float(_of_whole(_between_halves([values], seed=seed)[0, 0]))
+    return float(_of_whole(_between_halves(values[None], seed=seed)[0, 0]))
 
 
 def across_halves(

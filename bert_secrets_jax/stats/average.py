@@ -40,23 +40,20 @@ def mean_effect(
 
     Masks whose score is undefined do not count. Arguments are those of `significance.assess`.
     """
-    given = metric, predictions, baseline, labels
-    difference = scores.differences(*given)[0]
-    known = ~np.isnan(difference)
-    error = low = high = np.array([np.nan])
-    if known.any() and len(labels) > 1:
-        difference = difference[known].mean(keepdims=True)
-        parts = influence.parts_of_difference(metric, predictions[known], baseline, labels)
-        parts = parts.mean(axis=0, keepdims=True)
+    difference = scores.differences(metric, predictions, baseline, labels)[0]
+    mean = scores.quietly(np.nanmean, difference)
+    low, high = np.full((2, 1), np.nan)
+    if not np.isnan(mean) and len(labels) > 1:
+        known = predictions[~np.isnan(difference)]
+        parts = influence.parts_of_difference(metric, known, baseline, labels)
         of_one = influence.unseen(metric, baseline, labels)
-        low, high = influence.limits(difference, parts, of_one=of_one)
-        longer = np.maximum(high - difference, difference - low)
-        error = longer / reach(len(labels) - 1)
+        parts = parts.mean(axis=0, keepdims=True)
+        low, high = influence.limits(np.array([mean]), parts, of_one=of_one)
     return MeanEffect(
-        difference=float(difference[0]) if known.any() else np.nan,
-        error=float(error[0]),
+        difference=float(mean),
+        error=float(max(high[0] - mean, mean - low[0]) / reach(max(len(labels) - 1, 1))),
         low=float(low[0]),
         high=float(high[0]),
-        changed=int(np.any(predictions != baseline[None], axis=0).sum()),
+        changed=int(np.any(predictions != baseline, axis=0).sum()),
         examples=len(labels),
     )

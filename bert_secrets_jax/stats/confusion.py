@@ -5,83 +5,71 @@ has their shares. What is 0 / 0 counts as 0, as in scikit-learn. Axes: E example
 """
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
-from jaxtyping import Float, Real, Shaped
+from jaxtyping import Bool, Float, Real
+
+from bert_secrets_jax.brief import check_name
 
 # Every metric of predicted classes. 'f1' is that of class 1, and needs two classes to mean it.
 METRICS = ('accuracy', 'f1', 'f1_macro', 'f1_micro', 'matthews')
+# Those of one class alone: of right answers, or of class 1.
+OF_ONE = ('accuracy', 'f1', 'f1_micro')
 
 # The greatest rounding error of a variance that is exactly 0, relative to the largest possible.
 _ROUNDING = 1e-12
+# A step in the imaginary direction gives a derivative without any difference of near numbers.
+_STEP = 1e-30
+
+
+def of_one(metric: str, labels: np.ndarray, *answers: np.ndarray) -> list[np.ndarray]:
+    """Return what a metric of one class sees of labels and answers: those that are of the class.
+
+    The class is 1 or, for an accuracy, that of right answers, which all should be.
+    """
+    if metric == 'f1':
+        return [each == 1 for each in (labels, *answers)]
+    return [each == labels for each in (labels, *answers)]
 
 
 def summands(
     metric: str, predicted: Real[np.ndarray, '*models E'], labels: Real[np.ndarray, ' E']
-) -> list[Shaped[np.ndarray, '...']]:
+) -> list[Bool[np.ndarray, '...']]:
     """Return arrays from whose sums over examples, weighted or not, `score_of_sums` has the score.
 
-    They are [..., E], or have 1 in place of all models where they depend on labels alone.
+    They say of each class whether an answer is right, then for each whether it is given, and
+    whether it is true. They are [..., E], or have 1 in place of all models for the last.
     """
-    labels = labels[(None,) * (predicted.ndim - 1)]
-    every = np.ones(labels.shape)
-    right = predicted == labels
-    match metric:
-        case 'accuracy' | 'f1_micro':
-            return [every, right]
-        case 'f1':
-            return [right & (labels == 1), (predicted == 1) != (labels == 1)]
-        case 'f1_macro':
-            classes = np.unique(labels)
-            either = [np.add(predicted == each, labels == each, dtype=np.int8) for each in classes]
-            true = [labels == each for each in classes]
-            return [right & each for each in true] + either + true
-        case 'matthews':
-            classes = np.union1d(np.unique(labels), np.unique(predicted))
-            answers = [predicted == each for each in classes]
-            return [every, right, *answers, *(labels == each for each in classes)]
-    raise ValueError(f'Unknown metric {metric!r}: one of {", ".join(METRICS)}.')
+    check_name('metric', metric, METRICS)
+    labels, classes = labels[(None,) * (predicted.ndim - 1)], [True]
+    if metric in OF_ONE:
+        labels, predicted = of_one(metric, labels, predicted)
+    else:
+        classes = np.union1d(labels, predicted)
+    given, true = ([each == one for one in classes] for each in (predicted, labels))
+    return [a & b for a, b in zip(given, true, strict=True)] + given + true
 
 
-def score_of_sums(
-    metric: str, sums: Sequence[np.ndarray | float] | np.ndarray
-) -> np.ndarray | float:
+def score_of_sums(metric: str, sums: Sequence[np.ndarray | float] | np.ndarray) -> np.ndarray:
     """Return the scores from the sums of the arrays of `summands`, as many as each sum has."""
-    match metric:
-        case 'accuracy' | 'f1_micro':
-            return _ratio(sums[1], sums[0])
-        case 'f1':
-            return _ratio(2 * sums[0], 2 * sums[0] + sums[1])
-        case 'f1_macro':
-            right, either, true = np.split(np.stack(np.broadcast_arrays(*sums)), 3)
-            occurs = true > 0
-            return _ratio((occurs * _ratio(2 * right, either)).sum(axis=0), occurs.sum(axis=0))
-        case 'matthews':
-            count, right = sums[:2]
-            predicted, true = np.split(np.stack(np.broadcast_arrays(*sums[2:])), 2)
-            covariance = count * right - (predicted * true).sum(axis=0)
-            squares = _variance(count, predicted) * _variance(count, true)
-            return _ratio(covariance, np.sqrt(squares))
-    raise ValueError(f'Unknown metric {metric!r}: one of {", ".join(METRICS)}.')
+    sums = np.stack(np.broadcast_arrays(*sums))
+    right, predicted, true = sums.reshape(3, -1, *sums.shape[1:])
+    if metric in ('accuracy', 'f1_micro'):
+        return _ratio(right.sum(axis=0), true.sum(axis=0))
+    if metric == 'matthews':
+        count = true.sum(axis=0)
+        covariance = count * right.sum(axis=0) - (predicted * true).sum(axis=0)
+        return _ratio(covariance, np.sqrt(_variance(count, predicted) * _variance(count, true)))
+    f1 = _ratio(2 * right, predicted + true)
+    if metric == 'f1':
+        return f1[-1, ...]
+    occurs = true.real > 0
+    return _ratio((occurs * f1).sum(axis=0), occurs.sum(axis=0))
 
 
-def score(metric: str, confusion: Float[np.ndarray, '*models C C']) -> np.ndarray | float:
+def score(metric: str, confusion: Float[np.ndarray, '*models C C']) -> Float[np.ndarray, '*models']:
     """Return the scores [...] of confusion matrices, of counts or shares."""
-    right = np.einsum('...CC->...C', confusion)
-    true, predicted = confusion.sum(axis=-1), confusion.sum(axis=-2)
-    count = true.sum(axis=-1)
-    match metric:
-        case 'accuracy' | 'f1_micro':
-            sums = [count, right.sum(axis=-1)]
-        case 'f1':
-            of_one = right[..., 1]
-            sums = [of_one, true[..., 1] + predicted[..., 1] - 2 * of_one]
-        case 'f1_macro':
-            sums = [*_by_class(right), *_by_class(true + predicted), *_by_class(true)]
-        case _:
-            sums = [count, right.sum(axis=-1), *_by_class(predicted), *_by_class(true)]
-    return score_of_sums(metric, sums)
+    return score_of_sums(metric, _sums(confusion))
 
 
 def gradient(
@@ -93,43 +81,30 @@ def gradient(
     influence of the cell (Hampel 1974). Weighted by the shares, all cells add up to 0. Where the
     score is 0 / 0, the derivative is 0.
     """
+    sums = _sums(confusion)
+    slopes = np.zeros(sums.shape)
+    for one in range(len(sums)):
+        moved = sums.astype(complex)
+        moved[one] += _STEP * 1j
+        slopes[one] = np.imag(score_of_sums(metric, moved)) / _STEP
+    right, predicted, true = np.split(np.moveaxis(slopes, 0, -1), 3, axis=-1)
     same = np.eye(confusion.shape[-1])
+    return same * right[..., None, :] + predicted[..., None, :] + true[..., :, None]
+
+
+def _sums(confusion: np.ndarray) -> np.ndarray:
+    """Return the sums of the arrays of `summands` of all examples [3 C, ...]."""
     right = np.einsum('...CC->...C', confusion)
-    true, predicted = confusion.sum(axis=-1), confusion.sum(axis=-2)
-    count, all_right = true.sum(axis=-1)[..., None, None], right.sum(axis=-1)[..., None, None]
-    if metric in ('accuracy', 'f1_micro'):
-        return (same - all_right / count) / count
-    if metric in ('f1', 'f1_macro'):
-        either = true + predicted
-        one = np.arange(len(same)) == 1
-        part = one * 1.0 if metric == 'f1' else (true > 0) / (true > 0).sum(axis=-1, keepdims=True)
-        of_each, weight = _ratio(2 * right, either), _ratio(part, either)
-        taken = of_each * weight
-        return 2 * same * weight[..., None, :] - taken[..., :, None] - taken[..., None, :]
-    if metric != 'matthews':
-        raise ValueError(f'Unknown metric {metric!r}: one of {", ".join(METRICS)}.')
-    covariance = count * all_right - (true * predicted).sum(axis=-1)[..., None, None]
-    of_predicted, of_true = (
-        _variance(count[..., 0, 0], np.moveaxis(each, -1, 0))[..., None, None]
-        for each in (predicted, true)
-    )
-    scale = np.sqrt(of_predicted * of_true)
-    rises = count * same + all_right - true[..., None, :] - predicted[..., :, None]
-    widens = _ratio(count - predicted[..., None, :], of_predicted)
-    widens = widens + _ratio(count - true[..., :, None], of_true)
-    return np.where(scale > 0, _ratio(rises, scale) - _ratio(covariance, scale) * widens, 0)
-
-
-def _by_class(values: np.ndarray) -> list[Any]:
-    return list(np.moveaxis(values, -1, 0))
+    sums = right, confusion.sum(axis=-2), confusion.sum(axis=-1)
+    return np.moveaxis(np.concatenate(sums, axis=-1), -1, 0)
 
 
 def _variance(count, of_classes) -> np.ndarray:
     """Return 1 minus the chance that two examples are of one class, times the square of all."""
     variance = count**2 - (of_classes**2).sum(axis=0)
-    return np.where(variance > _ROUNDING * count**2, variance, 0)
+    return np.where(variance.real > _ROUNDING * count.real**2, variance, 0)
 
 
 def _ratio(numerator, denominator) -> np.ndarray:
-    numerator, denominator = np.asarray(numerator), np.asarray(denominator)
-    return np.where(denominator > 0, numerator / np.where(denominator > 0, denominator, 1), 0)
+    above = denominator.real > 0
+    return np.where(above, numerator / np.where(above, denominator, 1), 0)

@@ -5,6 +5,7 @@ Shapes: P parts of a sample (examples, mostly), H whatever is ranked (heads), of
 
 import dataclasses
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 import scipy.stats
@@ -45,11 +46,15 @@ def p_uncorrelated(correlation: float, examples: int) -> float:
     return float(scipy.stats.beta.sf(correlation, shape, shape, loc=-1, scale=2))
 
 
+def _on_fishers_scale(correlations: Any, limit: float = _GREATEST) -> Any:
+    return np.arctanh(np.clip(correlations, -limit, limit))
+
+
 def fisher_interval(
     correlation: float | int, error: float, freedom: float | int = np.inf
 ) -> tuple[float, float]:
     """Return the ends of the 95 % interval of a correlation, from its error on Fisher's scale."""
-    centre, half = np.arctanh(np.clip(correlation, -_GREATEST, _GREATEST)), reach(freedom) * error
+    centre, half = _on_fishers_scale(correlation), reach(freedom) * error
     low, high = np.tanh(centre - half), np.tanh(centre + half)
     # A correlation of 1 is beyond the transformation, and within its interval all the same.
     return float(min(low, correlation)), float(max(high, correlation))
@@ -66,7 +71,7 @@ def jackknife_interval(
         return np.nan, np.nan
     variance = 0.0
     for found in samples:
-        z = np.arctanh(np.clip(found, -_GREATEST, _GREATEST))
+        z = _on_fishers_scale(found)
         variance += (len(z) - 1) / len(z) * float(((z - z.mean()) ** 2).sum())
     return fisher_interval(estimate, np.sqrt(variance), min(map(len, samples)) - 1)
 
@@ -79,9 +84,9 @@ def interval_of_resamples(values: Float[np.ndarray, ' R']) -> tuple[float, float
     """
     below = np.abs(values)[np.abs(values) < _GREATEST]
     limit = below.max(initial=0) or _GREATEST
-    within = np.clip(values, -limit, limit)
-    error = float(np.std(np.arctanh(within[1:]), ddof=1)) if len(values) > 2 else np.nan
-    low, high = fisher_interval(within[0], error)
+    z = _on_fishers_scale(values, limit)
+    error = float(np.std(z[1:], ddof=1)) if len(values) > 2 else np.nan
+    low, high = fisher_interval(np.tanh(z[0]), error)
     return float(values[0]), low, max(high, float(values[0]))
 
 

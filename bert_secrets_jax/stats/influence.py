@@ -32,6 +32,8 @@ from bert_secrets_jax.stats.scores import (
     Predictions,
     differences,
     quietly,
+    score_of_sums,
+    summands,
     weighted_scores,
 )
 
@@ -54,19 +56,12 @@ def per_example(
         return (predictions == labels).astype(np.float64)
     if metric == 'spearman':
         return _of_ranks(predictions, labels)
-    if metric == 'pearson':
-        x, y = (_standardized(each) for each in (predictions, labels))
-        others = len(labels) - 1
-        score = _mean(x * y)
-        # Without it, the sums of squares and products about the new means are smaller by these.
-        squares = (1 - x**2 / others) * (1 - y**2 / others)
-        without = (score - x * y / others) / np.sqrt(np.where(squares > 0, squares, np.nan))
-    else:
-        features = confusion.summands(metric, predictions, labels)
-        sums = [each.sum(axis=-1, keepdims=True, dtype=np.float64) for each in features]
-        score = confusion.score_of_sums(metric, sums)
-        rest = [whole - each for whole, each in zip(sums, features, strict=True)]
-        without = np.asarray(confusion.score_of_sums(metric, rest))
+    # Without their mean, values lose nothing to rounding.
+    centre = predictions.mean(axis=-1, keepdims=True, dtype=np.float64)
+    features = summands(metric, predictions, labels, centre)
+    sums = [each.sum(axis=-1, keepdims=True, dtype=np.float64) for each in features]
+    score = score_of_sums(metric, sums)
+    without = score_of_sums(metric, [s - each for s, each in zip(sums, features, strict=True)])
     influence = without.mean(axis=-1, keepdims=True) - without
     return score + (len(labels) - 1) * influence
 
@@ -113,6 +108,11 @@ def unseen(metric: str, baseline: PerExample, labels: PerExample) -> tuple[float
     return 1 + score, 1 - score
 
 
+def share_unseen(tail: float, examples: int) -> float:
+    """Return the share of texts of which none is among the examples with this probability."""
+    return 1 - tail ** (1 / examples)
+
+
 def limits(
     difference: PerMask,
     parts: Parts,
@@ -131,8 +131,8 @@ def limits(
     for tail, side, most in ((below, -parts, of_one[0]), (above, parts, of_one[1])):
         error, skew = _side(side, chosen)
         t = student.reach(examples - 1, tail)
-        unseen = most * (1 - tail ** (1 / examples))
-        ends.append(np.maximum(error * (t + skew * (2 * t**2 + 1) / 6), unseen))
+        reach = error * (t + skew * (2 * t**2 + 1) / 6)
+        ends.append(np.maximum(reach, most * share_unseen(tail, examples)))
     return difference - ends[0], difference + ends[1]
 
 

@@ -55,8 +55,7 @@ class Counted:
     @property
     def differences(self) -> PerMask:
         """The score of each mask minus that of the intact model [M]."""
-        intact, masked = np.asarray(confusion.score(self.metric, self.confusions))
-        return masked - intact
+        return np.diff(confusion.score(self.metric, self.confusions), axis=0)[0]
 
 
 def count(
@@ -65,20 +64,13 @@ def count(
     """Count the kinds of examples; raises ValueError for a metric that is not one of classes."""
     check(metric, predictions, labels, baseline)
     check_name('metric', metric, confusion.METRICS)
-    if metric in ('accuracy', 'f1_micro'):
-        # Nothing but right and wrong matters.
-        predictions, baseline = predictions == labels, baseline == labels
-        labels = np.ones(labels.shape, int)
-    elif metric == 'f1':
-        predictions, baseline, labels = (each == 1 for each in (predictions, baseline, labels))
-    names, numbers = np.unique(
-        np.concatenate([labels, baseline, predictions.ravel()]), return_inverse=True
-    )
-    if metric in ('accuracy', 'f1_micro', 'f1'):
-        names, numbers = np.arange(2), names[numbers].astype(int)
-    classes = len(names)
-    labels, baseline, predictions = np.split(numbers, [len(labels), 2 * len(labels)])
-    predictions = predictions.reshape(-1, len(labels))
+    given, classes = np.stack([labels, baseline, *predictions]), 2
+    if metric in confusion.OF_ONE:
+        numbers = np.array(confusion.of_one(metric, *given), int)
+    else:
+        names, numbers = np.unique(given, return_inverse=True)
+        classes = len(names)
+    labels, baseline, predictions = numbers[0], numbers[1], numbers[2:]
     codes = (labels * classes + baseline) * classes + predictions
     swapped = (labels * classes + predictions) * classes + baseline
     occurring = np.union1d(codes, swapped)
@@ -109,16 +101,21 @@ def score_statistics(
     # tilt makes the mean 0. Bounds keep all shares positive. Where even these leave a mean, a kind
     # that never occurred takes what is missing from 1.
     possible = (greatest > 0) & (least < 0)
-    low = -1 / np.where(possible, greatest, 1)
-    high = -1 / np.where(possible, least, -1)
-    for _ in range(_HALVINGS):
-        tilt = (low + high) / 2
-        tilted = shares / np.maximum(1 + tilt[:, None] * values, _TINY)
-        above = (tilted * values).sum(axis=1) > 0
-        low, high = np.where(above, tilt, low), np.where(above, high, tilt)
+
+    def tilted(tilt: PerMask) -> np.ndarray:
+        return shares / np.maximum(1 + tilt[:, None] * values, _TINY)
+
+    low, high = bisected(
+        lambda tilt: ~((tilted(tilt) * values).sum(axis=1) > 0),
+        -1 / np.where(possible, greatest, 1),
+        -1 / np.where(possible, least, -1),
+        _HALVINGS - 1,
+    )
+    tilt = (low + high) / 2
+    fitted = tilted(tilt)
     extreme = np.where(tilt < 0, greatest, least)
-    missing = np.maximum(1 - tilted.sum(axis=1), 0)
-    variance = (tilted * values**2).sum(axis=1) + missing * extreme**2
+    missing = np.maximum(1 - fitted.sum(axis=1), 0)
+    variance = (fitted * values**2).sum(axis=1) + missing * extreme**2
     mean = (shares * values).sum(axis=1)
     if half:
         step = np.maximum(tangent.greatest_changed + ahead, -tangent.least_changed - ahead)
@@ -190,23 +187,22 @@ class _Tangent:
 def _tangent(counted: Counted, *, alone: bool = False) -> _Tangent:
     labels, intact, masked = counted.kinds.T
     confusions = counted.confusions
-    whole, without = np.asarray(confusion.score(counted.metric, confusions))
+    whole, without = confusion.score(counted.metric, confusions)
     of_intact, of_mask = confusion.gradient(counted.metric, confusions)
     if alone:
         whole, of_intact = np.zeros_like(whole), np.zeros_like(of_intact)
-    same = np.eye(counted.classes, dtype=bool)
+    changed = ~np.eye(counted.classes, dtype=bool)
     ends = []
     for label in range(counted.classes):
         of_label = of_mask[:, label, None, :] - of_intact[:, label, :, None]
-        least, greatest = (np.where(same, end, of_label) for end in (np.inf, -np.inf))
-        lows = [each.min(axis=(1, 2)) for each in (of_label, least)]
-        ends.append([*lows, *(each.max(axis=(1, 2)) for each in (of_label, greatest))])
-    least, least_changed, greatest, greatest_changed = np.swapaxes(ends, 0, 1)
+        for some in (True, changed):
+            ends.append(of_label.min(axis=(1, 2), where=some, initial=np.inf))
+            ends.append(of_label.max(axis=(1, 2), where=some, initial=-np.inf))
     return _Tangent(
         difference=without - whole,
         influences=of_mask[:, labels, masked] - of_intact[:, labels, intact],
-        least=least.min(axis=0),
-        greatest=greatest.max(axis=0),
-        least_changed=least_changed.min(axis=0),
-        greatest_changed=greatest_changed.max(axis=0),
+        least=np.min(ends[0::4], axis=0),
+        greatest=np.max(ends[1::4], axis=0),
+        least_changed=np.min(ends[2::4], axis=0),
+        greatest_changed=np.max(ends[3::4], axis=0),
     )

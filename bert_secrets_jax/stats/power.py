@@ -7,6 +7,7 @@ Axes: M masks, C classes.
 """
 
 import functools
+from collections.abc import Callable
 
 import numpy as np
 
@@ -57,8 +58,10 @@ def smallest_effects(counted: Counted, *, level: float, power: float) -> tuple[P
     turned = np.where(wrong & (lost > 0), right[..., None], 0) / max(counted.classes - 1, 1)
     # Changes to and fro: pairs of kinds that differ only in which model gives which answer.
     labels, intact, masked = counted.kinds.T
-    code = np.ravel_multi_index((labels, intact, masked), (counted.classes,) * 3)
-    swapped = np.ravel_multi_index((labels, masked, intact), (counted.classes,) * 3)
+    code, swapped = (
+        np.ravel_multi_index((labels, *answers), (counted.classes,) * 3)
+        for answers in ((intact, masked), (masked, intact))
+    )
     there = np.minimum(counted.counts, counted.counts[:, np.searchsorted(code, swapped)])
     to_and_fro = np.where(intact < masked, there, 0) / examples[:, None]
     moved = influence[:, labels, intact] - influence[:, labels, masked]
@@ -68,8 +71,8 @@ def smallest_effects(counted: Counted, *, level: float, power: float) -> tuple[P
         both = (1 + (-1) ** order) * (to_and_fro * np.abs(moved) ** order).sum(axis=1)
         return examples * (share * (turned * lost**order).sum(axis=(1, 2)) + both)
 
-    def ahead(share, wanted):
-        """Return whether a share of lost right predictions is found as often as wanted."""
+    def ahead(share, spare):
+        """Return whether the test is ahead of its bar, if a share of right predictions is lost."""
         one, two, three, four = (sums(share, order) for order in (1, 2, 3, 4))
         two = np.where(two > 0, two, 1)
         variance = two - one**2 / examples
@@ -78,17 +81,12 @@ def smallest_effects(counted: Counted, *, level: float, power: float) -> tuple[P
         # The ratio one / sqrt(two) by the delta method.
         spread = (variance - one * with_two / two + (one / two) ** 2 * of_two / 4) / two
         reached = one / np.sqrt(two) - reach(tail=level / 2)
-        return reached >= reach(tail=1 - wanted) * np.sqrt(np.maximum(spread, 0))
+        return reached >= spare * np.sqrt(np.maximum(spread, 0))
 
-    losses = []
-    for wanted in (0.5, power):
-        reached = functools.partial(ahead, wanted=wanted)
-        low, high = np.zeros(len(whole)), np.ones(len(whole))
-        possible = reached(high)
-        _, high = bisected(reached, low, high, _HALVINGS)
-        away = high[:, None, None] * turned
-        after = whole + away - away.sum(axis=2)[..., None] * ~wrong
-        losses.append(np.where(possible, score - confusion.score(counted.metric, after), np.nan))
+    shares = np.array(_least(ahead, np.ones(len(whole)), power))
+    away = shares[..., None, None] * turned
+    after = whole + away - away.sum(axis=-1)[..., None] * ~wrong
+    losses = np.where(np.isnan(shares), np.nan, score - confusion.score(counted.metric, after))
     return losses[0], losses[1]
 
 
@@ -103,16 +101,25 @@ def smallest_effects_on_correlation(
     """
     most = np.full(len(errors), max(score, 0.0))
 
-    def ahead(loss, needed):
+    def ahead(loss, spare):
         left = most - loss
         share = np.divide(left, most, out=np.zeros_like(left), where=most > 0)
         added = (1 - share**2) * (1 - left**2) / examples
-        return loss >= needed * np.sqrt(errors**2 + added)
+        return loss >= (reach(tail=level / 2) + spare) * np.sqrt(errors**2 + added)
 
-    losses = []
-    for wanted in (0.5, power):
-        needed = reach(tail=level / 2) + reach(tail=1 - wanted)
-        reached = functools.partial(ahead, needed=needed)
-        _, high = bisected(reached, np.zeros(len(errors)), most, _HALVINGS)
-        losses.append(np.where(reached(most) & (most > 0), high, np.nan))
-    return losses[0], losses[1]
+    return _least(ahead, most, power)
+
+
+def _least(
+    ahead: Callable[..., np.ndarray], most: PerMask, power: float
+) -> tuple[PerMask, PerMask]:
+    """Return the least numbers that are ahead in half of the cases, and as often as `power`.
+
+    NaN where even `most` is not. `ahead` takes numbers, and by how many errors to be ahead.
+    """
+    found = []
+    for often in (0.5, power):
+        reached = functools.partial(ahead, spare=reach(tail=1 - often))
+        _, high = bisected(reached, np.zeros(len(most)), most, _HALVINGS)
+        found.append(np.where(reached(most), high, np.nan))
+    return found[0], found[1]

@@ -3,11 +3,11 @@
 Axes: Q quantities, E examples, R resamples.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, Literal
 
 import numpy as np
-from jaxtyping import Float, Real
+from jaxtyping import Bool, Float, Int, Real
 
 from bert_secrets_jax.stats.corrections import max_t
 from bert_secrets_jax.stats.scores import ROUNDING, blocks
@@ -59,21 +59,29 @@ def sign_flip_test(
     observed = t(values.mean(axis=1))
     # Values that differ only by rounding count as equal.
     bar = observed - ROUNDING * np.abs(observed)
-    rng = np.random.default_rng(seed)
-    exact = 2**examples <= rounds
-    flips, greatest = 2**examples if exact else rounds, []
-    for start, stop in blocks(flips, max(values.shape)):
-        if exact:
-            flipped = (np.arange(start, stop)[:, None] >> np.arange(examples)) & 1
-        else:
-            flipped = rng.integers(2, size=(stop - start, examples))
-        signs = flipped * 2.0 - 1
-        greatest.append(t(signs @ values.T / examples).max(axis=1))
+    exact, choices = coin_falls(examples, rounds, width=max(values.shape), seed=seed)
+    greatest = [t((2.0 * each - 1) @ values.T / examples).max(axis=1) for each in choices]
     p_values = (1 + two_sided) * p_above(observed, examples - 1)
     nothing = square == 0
     # Among all flips is the one that leaves everything as it is; random ones are joined by it.
     corrected = max_t(bar, np.concatenate(greatest), all_of_them=exact)
     return np.where(nothing, 1, p_values), np.where(nothing, 1, corrected)
+
+
+def coin_falls(
+    coins: int, rounds: int, *, width: int, seed: int, dtype: type = np.int64
+) -> tuple[bool, Iterator[Int[np.ndarray, 'R C'] | Bool[np.ndarray, 'R C']]]:
+    """Return whether coins can fall in at most `rounds` ways, and these ways or random ones.
+
+    They come in blocks [R, coins] of which several [R, width] fit into memory.
+    """
+    exact, rng = 2**coins <= rounds, np.random.default_rng(seed)
+    return exact, (
+        (np.arange(start, stop)[:, None] >> np.arange(coins)) & 1
+        if exact
+        else rng.integers(2, size=(stop - start, coins), dtype=dtype)
+        for start, stop in blocks(2**coins if exact else rounds, width)
+    )
 
 
 def bootstrap_t(

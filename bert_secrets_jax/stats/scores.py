@@ -86,11 +86,12 @@ def differences(metric, predictions, baseline, labels, weights=None) -> np.ndarr
 
 
 def summands(metric, predictions, labels, centre) -> list[np.ndarray]:
-    """Return F arrays, [M, E] or [1, E], from whose sums over examples the metric follows.
+    """Return F arrays from whose sums over examples the metric follows.
 
-    They may be booleans, which NumPy multiplies without BLAS, and slowly: make them floats first.
+    They are [..., E], or have 1 in place of all masks. They may be booleans, which NumPy multiplies
+    without BLAS, and slowly: make them floats first.
     """
-    x, y = predictions, labels[None]
+    x, y = predictions, labels[(None,) * (predictions.ndim - 1)]
     if metric in confusion.METRICS:
         features = confusion.summands(metric, predictions, labels)
     else:
@@ -103,7 +104,7 @@ def summands(metric, predictions, labels, centre) -> list[np.ndarray]:
 def score_of_sums(metric, sums) -> np.ndarray:
     """Return the metric from the sums of its features, for any number of models at a time."""
     if metric in confusion.METRICS:
-        return np.asarray(confusion.score_of_sums(metric, sums))
+        return confusion.score_of_sums(metric, sums)
     with np.errstate(divide='ignore', invalid='ignore'):
         count, x, y, xx, yy, xy = sums
         variance_x, variance_y = xx - x * x / count, yy - y * y / count

@@ -14,7 +14,7 @@ effect; 92 % where the effects of seeds are strongly skewed.
 """
 
 import dataclasses
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import scipy.special
@@ -23,11 +23,11 @@ from jaxtyping import Float, Real
 from bert_secrets_jax.stats import confusion
 from bert_secrets_jax.stats.agreement import agreement
 from bert_secrets_jax.stats.corrections import holm
-from bert_secrets_jax.stats.effects import ANY_FINETUNING, Agreement, BySeed, Effects
+from bert_secrets_jax.stats.effects import ANY_FINETUNING, BySeed, Effects
 from bert_secrets_jax.stats.influence import per_example as per_example
 from bert_secrets_jax.stats.resampling import sign_flip_test
 from bert_secrets_jax.stats.scores import METRICS as METRICS
-from bert_secrets_jax.stats.scores import PerMask, bisected, blocks, quietly
+from bert_secrets_jax.stats.scores import PerMask, bisected, quietly
 from bert_secrets_jax.stats.shrinkage import shrink
 from bert_secrets_jax.stats.student import LEVEL, POWER, reach
 
@@ -118,20 +118,11 @@ def assess_seeds(
     NaN.
     """
     metric = alone[0].outcome.name
-    seeds, masks, _ = predictions.shape
-    effects = np.stack([each.difference for each in alone])
-    whole, parts = per_example(metric, intact, labels), []
-    for start, stop in blocks(masks, whole.size):
-        values = per_example(metric, predictions[:, start:stop], labels) - whole[:, None]
-        of_block = crossed_variance(values, counts=metric in confusion.METRICS)
-        parts.append((of_block.of_seeds, of_block.of_examples, of_block.degrees))
-    joined = map(np.concatenate, zip(*parts, strict=True))
-    variance = Variance(*joined, seeds=seeds, examples=len(labels))
-    changes = (
-        per_example(metric, each, labels) - one
-        for each, one in zip(predictions, whole, strict=True)
-    )
-    return _over_seeds(alone, effects, variance, changes)
+    values = [
+        per_example(metric, of_seed, labels) - per_example(metric, one, labels)
+        for of_seed, one in zip(predictions, intact, strict=True)
+    ]
+    return _over_seeds(alone, np.stack(values), counts=metric in confusion.METRICS)
 
 
 def assess_means_over_seeds(
@@ -139,18 +130,14 @@ def assess_means_over_seeds(
 ) -> Effects:
     """Do the same with `alone` and `linear` of `means.assess_means`, for each seed."""
     effects = np.stack([each.difference for each in alone])
-    values = effects[..., None] + linear
-    variance = crossed_variance(values, counts=False)
-    return _over_seeds(alone, effects, variance, values)
+    return _over_seeds(alone, effects[..., None] + linear, counts=False)
 
 
 def _over_seeds(
-    alone: Sequence[Effects],
-    effects: OfSeeds,
-    variance: Variance,
-    values: Iterable[Float[np.ndarray, 'M E']],
+    alone: Sequence[Effects], values: Float[np.ndarray, 'S M E'], *, counts: bool
 ) -> Effects:
-    first = alone[0]
+    first, variance = alone[0], crossed_variance(values, counts=counts)
+    effects = np.stack([each.difference for each in alone])
     mean, half = effects.mean(axis=0), variance.half_width
     # An outcome that cannot fall counts from this on.
     above = effects - first.outcome.counts_from
@@ -162,8 +149,7 @@ def _over_seeds(
     plain = first.shrunken is not None
     critical = variance.least_significant(LEVEL / len(mean))
     found = first.outcome.counts_from + variance.detectable(len(mean))
-    agreed = agreement(effects, values)
-    by_seed = _by_seed(alone, effects, holm(p_value), by_flips, agreed)
+    by_seed = _by_seed(alone, holm(p_value), by_flips, values)
     return Effects(
         names=first.names,
         difference=mean,
@@ -198,23 +184,17 @@ def _as_normal(mean: PerMask, error: PerMask, p_value: PerMask) -> PerMask:
 def as_one_seed(alone: Effects) -> Effects:
     """Return the effects on a single model (`significance.assess`) as those over one seed."""
     by_flips = np.where(np.isnan(alone.difference), np.nan, least_p(1))
-    by_seed = _by_seed(
-        [alone],
-        alone.difference[None],
-        alone.corrected,
-        by_flips,
-        agreement(alone.difference[None]),
-    )
+    by_seed = _by_seed([alone], alone.corrected, by_flips)
     return dataclasses.replace(alone, sample=1, sample_of='fine-tunings', seeds=by_seed)
 
 
 def _by_seed(
     alone: Sequence[Effects],
-    effects: OfSeeds,
     by_holm: PerMask,
     by_flips: PerMask,
-    agreed: Agreement,
+    values: Float[np.ndarray, 'S M E'] | None = None,
 ) -> BySeed:
+    effects = np.stack([each.difference for each in alone])
     corrected = np.stack([each.corrected for each in alone])
     real, worse = corrected <= LEVEL, np.stack([each.gain for each in alone]) < 0
     second = np.sort(np.where(worse, corrected, 1.0), axis=0)[min(1, len(alone) - 1)]
@@ -228,7 +208,7 @@ def _by_seed(
         significant_share=real.mean(axis=0),
         needed_share=(real & worse).mean(axis=0),
         needed_p=np.minimum(len(alone) * second, 1) if len(alone) > 1 else np.ones(len(second)),
-        agreement=agreed,
+        agreement=agreement(effects, values),
     )
 
 

@@ -16,8 +16,6 @@ import math
 import numpy as np
 from jaxtyping import Float
 
-from bert_secrets_jax.stats.scores import PerMask
-
 # The interval is narrowest at about eight times as many examples.
 _TUNED_TO = 50
 _UNSEEN = 2
@@ -44,18 +42,15 @@ def intervals(
     extreme = max(extreme[0], float(relative.max())), max(extreme[1], float(near))
     # A mask of which no great change was seen yet may have as great ones as most others.
     unseen = np.maximum(extreme[0] * spread, extreme[1])
-    return mean, _half(changes.shape[1], spread, unseen, level), extreme
-
-
-def _half(examples: int, spread: PerMask, unseen: PerMask, level: float) -> PerMask:
-    """Return half of each interval, if `_UNSEEN` examples are missing that deviate by `unseen`."""
+    examples = changes.shape[1]
     # The prior of the effect, in standard deviations, is normal with a variance of 1 / _TUNED_TO.
     share = _TUNED_TO / (examples + _TUNED_TO)
     growth = math.exp(-2 / examples * (math.log(level) + math.log(share) / 2))
     if share * growth >= 1:
-        return np.full(len(spread), np.inf)
+        return mean, np.full(len(mean), np.inf), extreme
     t = math.sqrt((examples - 1) * (growth - 1) / (1 - share * growth))
+    # As if `_UNSEEN` examples were missing that deviate by `unseen`.
     count = examples + _UNSEEN
     moved = _UNSEEN * unseen / count
     variance = (examples * spread**2 + _UNSEEN * unseen**2) / count - moved**2
-    return moved + t * np.sqrt(variance / (count - 1))
+    return mean, moved + t * np.sqrt(variance / (count - 1)), extreme

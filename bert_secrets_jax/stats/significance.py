@@ -18,6 +18,7 @@ from bert_secrets_jax.brief import check_name
 from bert_secrets_jax.stats import confusion, influence
 from bert_secrets_jax.stats.corrections import benjamini_hochberg as benjamini_hochberg
 from bert_secrets_jax.stats.corrections import holm as holm
+from bert_secrets_jax.stats.corrections import max_t
 from bert_secrets_jax.stats.effects import Effects, Outcome
 from bert_secrets_jax.stats.intervals import count, score_equivalence, score_limits
 from bert_secrets_jax.stats.power import (
@@ -25,6 +26,7 @@ from bert_secrets_jax.stats.power import (
     smallest_effects,
     smallest_effects_on_correlation,
 )
+from bert_secrets_jax.stats.resampling import coin_falls
 from bert_secrets_jax.stats.resampling import sign_flip_test as sign_flip_test
 from bert_secrets_jax.stats.scores import METRICS as METRICS
 from bert_secrets_jax.stats.scores import (
@@ -32,7 +34,6 @@ from bert_secrets_jax.stats.scores import (
     PerExample,
     PerMask,
     Predictions,
-    blocks,
     check,
     differences,
     score_of_sums,
@@ -109,7 +110,7 @@ def assess(
             error, float(scores[0]), len(labels), level=level, power=POWER
         )
         # A loss is found against what unseen texts may gain.
-        least = of_one[1] * (1 - (level / 2) ** (1 / len(labels)))
+        least = of_one[1] * influence.share_unseen(level / 2, len(labels))
         critical, detectable = np.maximum(critical, least), np.maximum(detectable, least)
         tost = influence.p_matters(difference, parts, MARGIN, of_one=of_one)
         test = "Student's t, by parts"
@@ -147,7 +148,7 @@ def unseen_change(metric: str, baseline: PerExample, labels: PerExample) -> floa
     if metric not in confusion.METRICS:
         reach = max(influence.unseen(metric, baseline, labels))
         few = len(labels) < FEWEST_FOR_CORRELATIONS
-        return np.inf if few else reach * (1 - (LEVEL / 2) ** (1 / len(labels)))
+        return np.inf if few else reach * influence.share_unseen(LEVEL / 2, len(labels))
     counted = count(metric, baseline[None], baseline, labels)
     low, high = score_limits(counted, below=LEVEL / 2, above=LEVEL / 2)
     return float(max(-low[0], high[0]))
@@ -193,34 +194,28 @@ def randomization_test(
     # Masks with equally many changes share their swaps, which take longer to draw than to use.
     for number in np.unique(changes).tolist():
         masks = np.flatnonzero(changes == number)
-        exact = 2**number <= rounds
-        rng = np.random.default_rng(seed)
-        extreme, total = np.zeros(len(masks)), 0
-        for start, stop in blocks(2**number if exact else rounds, max(number, 1)):
-            if exact:
-                swaps = (np.arange(start, stop)[:, None] >> np.arange(number)) & 1 == 1
-            else:
-                swaps = rng.integers(2, size=(stop - start, number), dtype=bool)
-            total += len(swaps)
-            # NumPy multiplies booleans without BLAS, which is slow.
-            swaps = swaps.astype(np.float64)
-            for place, k in enumerate(masks):
-                pair = np.stack([predictions[k], baseline])
-                swapped = _swapped_difference(metric, pair, labels, swaps)
-                extreme[place] += np.sum(np.abs(swapped) >= abs(observed[k]) - ROUNDING)
-        p_values[masks] = extreme / total if exact else (1 + extreme) / (1 + total)
+        # NumPy multiplies booleans without BLAS, which is slow.
+        exact, choices = coin_falls(number, rounds, width=max(number, 1), seed=seed, dtype=bool)
+        swapped = [
+            [_swapped_difference(metric, predictions[k], baseline, labels, swaps) for k in masks]
+            for swaps in (each.astype(np.float64) for each in choices)
+        ]
+        for k, found in zip(masks, np.abs(np.concatenate(swapped, axis=1)), strict=True):
+            bar = np.abs(observed[[k]]) - ROUNDING
+            p_values[k] = max_t(bar, found, all_of_them=exact)[0]
     return p_values
 
 
-def _swapped_difference(metric, pair, labels, swaps) -> np.ndarray:
-    """Return the differences [R] between mask and baseline [2, E] after swaps of differing ones."""
-    differs = pair[0] != pair[1]
+def _swapped_difference(metric, of_mask, baseline, labels, swaps) -> np.ndarray:
+    """Return the differences [R] between mask and baseline [E] after swaps of differing ones."""
+    pair = np.stack([of_mask, baseline])
+    differs = of_mask != baseline
     # The sums are linear in the swaps.
     features = summands(metric, pair, labels, 0.0)
     features = np.stack(np.broadcast_arrays(*features)).astype(np.float64, copy=False)
-    mask, baseline = features.sum(axis=2).T[..., None]  # [F, 1] each
+    one, other = features.sum(axis=2).T[..., None]  # [F, 1] each
     change = (features[:, 1] - features[:, 0])[:, differs]
     moved = np.zeros((len(features), len(swaps)))
     moves = change.any(axis=1)  # not the number of examples, nor what depends on labels alone
     moved[moves] = change[moves] @ swaps.T
-    return score_of_sums(metric, mask + moved) - score_of_sums(metric, baseline - moved)
+    return score_of_sums(metric, one + moved) - score_of_sums(metric, other - moved)

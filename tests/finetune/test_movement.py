@@ -7,7 +7,6 @@ import operator
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 import pytest
 
 from bert_secrets_jax.data.encoding import encode
@@ -44,39 +43,22 @@ def tuned_with(pretrained, **settings):
 
 
 @pytest.mark.parametrize('decay', [0.65, 1.5])
-def test_layer_decay_is_a_rate_of_each_parameter(pretrained, decay):
-    """Three steps of AdamW with weight decay, beside one optimiser for every part."""
+@pytest.mark.parametrize('optimizer', ['adamw', 'bert_adam'])
+def test_layer_decay_is_a_rate_of_each_part(pretrained, optimizer, decay):
+    """Weight decay included; the gradients are clipped together, as without it."""
     start = init_params(Bert(dataclasses.replace(pretrained.config, label_names=('a', 'b'))), 0)
     rng = np.random.default_rng(0)
-    # Their common norm is below the clip, which no part alone would know.
-    gradients = jax.tree.map(lambda leaf: 1e-3 * np.float32(rng.normal(size=leaf.shape)), start)
-    given = {'weight_decay': 0.1, 'clip': 10.0}
-    ours = make_optimizer('adamw', lambda step: 0.01, layer_decay=decay, **given)
-    found, state = start, ours.init(start)
-    for _ in range(3):
-        updates, state = ours.update(gradients, state, found)
-        found = optax.apply_updates(found, updates)
-    rates = dict(zip(PARTS, [decay**3, decay**2, decay, 1, 1], strict=True))
-
-    def learnt(path, weight, gradient, part):
-        decays = 0.1 * (path[-1].key in ('kernel', 'embedding'))
-        optimizer = optax.adamw(0.01 * rates[part], 0.9, 0.999, 1e-6, weight_decay=decays)
-        state = optimizer.init(weight)
-        for _ in range(3):
-            updates, state = optimizer.update(gradient, state, weight)
-            weight = weight + updates
-        return weight
-
-    def expected(path, leaf, gradient, found):
-        if path[0].key == 'layers':
-            each = zip(leaf, gradient, PARTS[1:-1], strict=True)
-            own = jnp.stack([learnt(path, *one) for one in each])
-        else:
-            part = 'embeddings' if path[0].key == 'embeddings' else 'head'
-            own = learnt(path, leaf, gradient, part)
-        np.testing.assert_allclose(found, own, rtol=1e-5, atol=1e-6)
-
-    jax.tree_util.tree_map_with_path(expected, start, gradients, found)
+    gradients = jax.tree.map(lambda leaf: np.float32(rng.normal(size=leaf.shape)), start)
+    plain, scaled = (
+        make_optimizer(optimizer, lambda _: 0.01, weight_decay=0.1, clip=1.0, layer_decay=each)
+        for each in (1.0, decay)
+    )
+    whole, found = (
+        by_hand(each.update(gradients, each.init(start), start)[0]) for each in (plain, scaled)
+    )
+    for name, rate in zip(PARTS, [decay**3, decay**2, decay, 1, 1], strict=True):
+        for expected, own in zip(whole[name], found[name], strict=True):
+            np.testing.assert_allclose(own, rate * expected, rtol=1e-5)
 
 
 @pytest.mark.parametrize('optimizer', ['adamw', 'bert_adam'])
@@ -120,9 +102,13 @@ def test_a_constant_rate_has_no_warmup(pretrained):
     np.testing.assert_allclose(found, SETTINGS['learning_rate'], rtol=1e-6)
 
 
+# The fresh layer counts from where it started.
+RECORDED = {'layer_decay': 0.65, 'reinit': 1, 'maps_every': 4}
+
+
 @pytest.fixture(scope='module')
 def recorded(pretrained):
-    return tuned_with(pretrained, layer_decay=0.65)
+    return tuned_with(pretrained, **RECORDED)
 
 
 def test_records_are_the_norms_by_hand(pretrained, recorded, monkeypatch):
@@ -136,7 +122,7 @@ def test_records_are_the_norms_by_hand(pretrained, recorded, monkeypatch):
         return update(optimizer, state, gradients, run, of_runs)
 
     monkeypatch.setattr(steps, '_update', watched)
-    again = tuned_with(pretrained, layer_decay=0.65)
+    again = tuned_with(pretrained, **RECORDED)
     np.testing.assert_array_equal(again.movement, recorded.movement)
     # Eight steps of both seeds in turn, each state before the step.
     assert [*recorded_steps(8)] == [4, 8] and len(states) == 16
@@ -153,16 +139,22 @@ def test_records_are_the_norms_by_hand(pretrained, recorded, monkeypatch):
             np.testing.assert_allclose(found, expected, rtol=2e-3)
 
 
-def test_killed_and_resumed_the_records_are_the_same(pretrained, recorded, tmp_path, monkeypatch):
+def test_killed_and_resumed_records_and_maps_are_the_same(
+    pretrained, recorded, tmp_path, monkeypatch
+):
     killed_at(monkeypatch, 5, Killed())
     monkeypatch.setattr(loop, 'is_due', lambda *_: True)
     with pytest.raises(Killed):
-        tuned_with(pretrained, layer_decay=0.65, folder=tmp_path)
-    found = tuned_with(pretrained, layer_decay=0.65, folder=tmp_path)
+        tuned_with(pretrained, folder=tmp_path, **RECORDED)
+    found = tuned_with(pretrained, folder=tmp_path, **RECORDED)
     read = Finetuned.load(tmp_path)
     for each in (found, read):
         np.testing.assert_array_equal(each.movement, recorded.movement)
-    assert read.first(1).movement.shape == (1, 2, 5, 4)
+        for step, similarity in recorded.similarity.items():
+            np.testing.assert_array_equal(each.similarity[step], similarity)
+    first = read.first(1)
+    assert first.movement.shape == (1, 2, 5, 4) and first.similarity[8].shape == (1, 3)
+    assert 'maps,1,8,2,similarity_L3' in (tmp_path / 'curve.csv').read_text()
     with (tmp_path / 'movement.csv').open() as file:
         rows = list(csv.DictReader(file))
     assert [*rows[0]] == ['seed', 'step', 'layer', *movement.MEASURES]
@@ -171,10 +163,9 @@ def test_killed_and_resumed_the_records_are_the_same(pretrained, recorded, tmp_p
     np.testing.assert_allclose([float(row['relative_distance']) for row in rows], expected)
 
 
-def test_maps_are_compared_after_chosen_steps(pretrained, tmp_path, monkeypatch):
-    """Those of the last step are those of the models; a killed training has the same."""
-    found = tuned_with(pretrained, reinit=1, maps_every=4)
-    # The fresh layer counts from where it started.
+def test_maps_are_compared_after_chosen_steps(pretrained, recorded):
+    """Those of the last step are those of the models."""
+    found = recorded
     starts = tuned_with(pretrained, reinit=1, learning_rate=1e-20, epochs=1).models
     assert [*found.similarity] == [4, 8]
     for seed, (start, model) in enumerate(zip(starts, found.models, strict=True)):
@@ -182,16 +173,6 @@ def test_maps_are_compared_after_chosen_steps(pretrained, tmp_path, monkeypatch)
         table = compare(start, model, batches, ['cosine'])['cosine']
         np.testing.assert_allclose(found.similarity[8][seed], table.mean.mean(axis=1), atol=1e-6)
     assert not np.array_equal(found.similarity[4], found.similarity[8])
-    killed_at(monkeypatch, 5, Killed())
-    monkeypatch.setattr(loop, 'is_due', lambda *_: True)
-    with pytest.raises(Killed):
-        tuned_with(pretrained, reinit=1, maps_every=4, folder=tmp_path)
-    again = tuned_with(pretrained, reinit=1, maps_every=4, folder=tmp_path)
-    for each in (again, Finetuned.load(tmp_path)):
-        for step, similarity in found.similarity.items():
-            np.testing.assert_array_equal(each.similarity[step], similarity)
-    assert found.first(1).similarity[8].shape == (1, 3)
-    assert 'maps,1,8,2,similarity_L3' in (tmp_path / 'curve.csv').read_text()
     assert not tuned_with(pretrained).similarity
 
 

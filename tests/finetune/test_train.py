@@ -7,22 +7,13 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from bert_secrets_jax.analyses.finetuning import finetuning
-from bert_secrets_jax.data.encoding import encode, tokenize
 from bert_secrets_jax.data.tables import read_table
 from bert_secrets_jax.data.tasks import Example
 from bert_secrets_jax.finetune import outcome, train
-from bert_secrets_jax.finetune.config import FinetuneConfig
-from bert_secrets_jax.finetune.seeds import train_runs
-from bert_secrets_jax.finetune.steps import Data
 from bert_secrets_jax.finetune.train import Finetuned, finetune
-from bert_secrets_jax.model.weights import (
-    Pretrained,
-    from_pretrained,
-    save_pretrained,
-    with_classifier,
-)
-from tests.conftest import WORDS, fresh_params, rarely
+from bert_secrets_jax.model.bert import init_params
+from bert_secrets_jax.model.weights import from_pretrained, save_pretrained, with_classifier
+from tests.conftest import WORDS
 from tests.fuzz.broken import logged
 from tests.model.test_weights import assert_equal
 
@@ -74,48 +65,27 @@ def tuned(pretrained):
     return finetune(pretrained, TRAIN, DEV, **SETTINGS)
 
 
-def test_a_fresh_classifier_follows_its_seed_and_needs_names(pretrained):
-    first, second = (
-        with_classifier(pretrained, ('score',), seed=seed).params['classifier']['kernel']
-        for seed in (0, 1)
-    )
-    assert first.shape == (24, 1) and not np.array_equal(first, second)
-    for names in ((), 'score'):
-        with pytest.raises(ValueError, match='at least one name'):
-            with_classifier(pretrained, names)
+@pytest.mark.parametrize('names', [(), 'score'])
+def test_a_fresh_classifier_needs_names(pretrained, names):
+    with pytest.raises(ValueError, match='at least one name'):
+        with_classifier(pretrained, names)
 
 
-@pytest.mark.parametrize('start', rarely(['pretrained', 'random'], often=['pretrained']))
-def test_it_is_the_loop_with_everything_assembled(pretrained, tmp_path, start):
-    """As a program would do it by hand from a folder, with the same bits."""
-    save_pretrained(pretrained, tmp_path)
-    seeds = (5, 3)
-    names = ('LABEL_0', 'LABEL_1')
-    loaded = [from_pretrained(tmp_path, label_names=names, seed=seed) for seed in seeds]
-    bert, tokenizer = loaded[0].bert, loaded[0].tokenizer
-    params = [each.params for each in loaded]
-    if start == 'random':
-        params = [fresh_params(bert, seed) for seed in seeds]
-    labels = [np.array([example.label for example in examples]) for examples in (TRAIN, DEV)]
-    train_ids = [example.id for example in TRAIN]
-    encoded = tokenize(tokenizer, TRAIN, max_length=16), encode(tokenizer, DEV, max_length=16)
-    data = Data(
-        train=encoded[0], train_labels=labels[0], train_ids=train_ids, dev=encoded[1],
-        dev_labels=labels[1], metrics=('f1', 'accuracy'),
-    )  # fmt: skip
-    saved = {}
-
-    def save(seed, which, params):
-        saved[seed, which] = params
-
-    config = FinetuneConfig(**SETTINGS | {'seeds': seeds})
-    history, _ = train_runs(bert, params, data, config, save=save)
-    found = finetune(pretrained, TRAIN, DEV, start=start, **SETTINGS | {'seeds': seeds})
-    assert (found.start, found.seeds, found.history) == (start, seeds, history)
+@pytest.mark.parametrize('start', ['pretrained', 'random'])
+def test_each_seed_has_a_start_of_its_own(pretrained, start):
+    """A fresh classifier, or all weights; the rate is so low that nothing moves."""
+    settings = SETTINGS | {'seeds': (5, 3), 'epochs': 1, 'learning_rate': 1e-20}
+    found = finetune(pretrained, TRAIN, DEV, start=start, **settings)
+    assert (found.start, found.seeds) == (start, (5, 3))
     for rows in (found.first_scores, found.scores, found.best_scores):
-        assert tuple(row['seed'] for row in rows) == seeds
-    for seed, model in zip(seeds, found.models, strict=True):
-        assert_same(model, Pretrained(bert, saved[seed, 'last'], tokenizer))
+        assert tuple(row['seed'] for row in rows) == found.seeds
+    for seed, model in zip(found.seeds, found.models, strict=True):
+        expected = with_classifier(pretrained, ('LABEL_0', 'LABEL_1'), seed=seed)
+        assert model.config == expected.config
+        params = expected.params if start == 'pretrained' else init_params(model.bert, seed)
+        jax.tree.map(
+            lambda a, b: np.testing.assert_allclose(a, b, atol=1e-12), model.params, params
+        )
 
 
 def test_what_it_returns(tuned):
@@ -124,23 +94,23 @@ def test_what_it_returns(tuned):
     assert tuned.train_examples == 30 and tuned.dev_examples == 16
     ones = sum(example.label for example in DEV)
     assert tuned.larger_class == max(ones, 16 - ones) / 16
-    rows = [row for row in tuned.history if row['split'] == 'dev']
-    assert tuned.first_scores == [row for row in rows if row['epoch'] == 0]
-    assert tuned.scores == [row for row in rows if row['epoch'] == 2]
-    for seed, best in zip(tuned.seeds, tuned.best_scores, strict=True):
-        of_seed = [row for row in rows if row['seed'] == seed and row['epoch'] > 0]
-        assert best in of_seed and best['score'] == max(row['score'] for row in of_seed)
+    by_epoch = [
+        [r for r in tuned.history if r['split'] == 'dev' and r['epoch'] == e] for e in range(3)
+    ]
+    assert [tuned.first_scores, tuned.scores] == by_epoch[::2]
+    for best, *rows in zip(tuned.best_scores, *by_epoch[1:], strict=True):
+        assert best in rows and best['score'] == max(row['score'] for row in rows)
     assert len(repr(tuned)) < 400
     with pytest.raises(ValueError, match='in memory'):
         tuned.checkpoint(0)
 
 
-def outcome_of(*, labels, **row):
+def outcome_of(*, labels, metrics=(), **row):
     """A fine-tuning with nothing but a dev row of 200 examples, 60 % of which are of one class."""
     row = {'split': 'dev', 'seed': 0, 'epoch': 1, 'score': 0.0} | row
     larger = 0.6 if len(labels) > 1 else float('nan')
     return Finetuned(
-        start='pretrained', seeds=(0,), metrics=(), label_names=labels, train_examples=1,
+        start='pretrained', seeds=(0,), metrics=metrics, label_names=labels, train_examples=1,
         dev_examples=200, larger_class=larger, history=[row],
     )  # fmt: skip
 
@@ -151,12 +121,8 @@ def test_learnt_is_a_binomial_test_against_the_larger_class(right):
     expected = scipy.stats.binom.sf(right - 1, 200, 0.6)
     assert found.p_learnt == pytest.approx((expected,))
     assert found.learnt == (right >= 132)
-    # Each end of the interval is a share from which the accuracy is 1.96 standard errors away.
     ((low, high),) = found.intervals
     assert 0 <= low <= right / 200 <= high <= 1 and low < high
-    for end in (low, high):
-        error = np.sqrt(end * (1 - end) / 200)
-        np.testing.assert_allclose(abs(right / 200 - end), 1.959964 * error, atol=1e-7)
     assert f'{100 * found.scores[0]["accuracy"]:.0f} of 100 answers are right (' in repr(found)
     assert found.score.endswith(f'{100 * low:.0f} to {100 * high:.0f}); guessing gives 60')
 
@@ -174,18 +140,9 @@ def test_names_of_classes_come_with_the_examples_and_stay(pretrained, tmp_path):
         finetune(pretrained, one, other, **settings)
 
 
-def test_learnt_has_its_error_rate_and_power():
-    """Over all that can happen: models that answer as well as the larger class does, and better."""
-    learnt = [outcome_of(labels=('a', 'b'), accuracy=n / 200).learnt for n in range(201)]
-
-    def share_learnt(accuracy):
-        return scipy.stats.binom.pmf(range(201), 200, accuracy) @ learnt
-
-    assert 0.04 < share_learnt(0.6) <= 0.05
-    assert share_learnt(0.5) < 1e-4 and share_learnt(0.72) > 0.95
-    found = outcome_of(labels=('a', 'b'), matthews=0.5)
-    found = dataclasses.replace(found, metrics=('matthews',))
-    # It needs all predictions, which former versions did not keep.
+def test_matthews_without_all_predictions_has_no_interval():
+    """Former versions did not keep them."""
+    found = outcome_of(labels=('a', 'b'), metrics=('matthews',), matthews=0.5)
     assert np.isnan(found.intervals).all() and found.score == "Matthews' r is 50 of 100"
 
 
@@ -209,13 +166,12 @@ def test_correlations_at_their_limits(pearson, p_value):
 
 
 def test_every_seed_must_have_learnt(tuned):
-    rows = [
-        {'split': 'dev', 'seed': seed, 'epoch': 1, 'accuracy': accuracy, 'score': accuracy}
-        for seed, accuracy in enumerate((1.0, 0.5))
-    ]
-    both = dataclasses.replace(tuned, history=rows)
+    one, other = (
+        row | {'accuracy': right} for row, right in zip(tuned.scores, (1.0, 0.5), strict=True)
+    )
+    both = dataclasses.replace(tuned, history=[one, other])
     assert both.p_learnt[0] < 1e-3 and both.p_learnt[1] > 0.5 and not both.learnt
-    assert dataclasses.replace(both, seeds=(0,), history=rows[:1]).learnt
+    assert both.first(1).learnt
 
 
 def test_a_regression(pretrained):
@@ -252,12 +208,7 @@ def test_a_folder_changes_nothing_and_is_read_again(pretrained, tuned, tmp_path,
     first = finetune(pretrained, TRAIN, DEV, folder=folder, **SETTINGS)
     assert first.history == tuned.history
     assert dataclasses.replace(first, folder=None) == tuned
-    for which in ('last', 'best'):
-        for seed in (0, 1):
-            assert first.checkpoint(seed, which) == folder / f'seed{seed}' / which
-            assert (first.checkpoint(seed, which) / 'model.safetensors').exists()
-    for name in (*TABLES, 'outcome.json'):
-        assert (folder / name).exists()
+    assert first.checkpoint(1, 'best') == folder / 'seed1' / 'best'
     for message in ({'seed': 2}, {'seed': 0, 'which': 'first'}):
         with pytest.raises(ValueError, match='There is no model'):
             first.checkpoint(**message)
@@ -280,9 +231,6 @@ def test_a_folder_changes_nothing_and_is_read_again(pretrained, tuned, tmp_path,
                 assert finetune(pretrained, TRAIN, DEV, folder=folder, **SETTINGS) == first
             assert [line.split(' is ')[0] for line in lines] == [str(folder / n) for n in told]
         assert {name: (folder / name).read_bytes() for name in TABLES} == tables
-        # A result has the same rows, whether from memory or from a file.
-        written = [finetuning(each).frames()['curve'] for each in (first, again)]
-        assert written[0].equals(written[1])
     for found in (first, again):
         for model, expected in zip(found.models, tuned.models, strict=True):
             assert_same(model, expected)

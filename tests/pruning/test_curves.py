@@ -90,6 +90,4 @@ def test_agreement_of_models_on_their_heads():
     assert fleiss_kappa(kept) == pytest.approx(plain_kappa(votes))
     same = np.tile(rng.integers(2, size=40), (5, 1))
     assert fleiss_kappa(same) == pytest.approx(1)
-    chance = [fleiss_kappa(rng.integers(2, size=(5, 100))) for _ in range(200)]
-    assert abs(np.mean(chance)) < 0.01
     assert np.isnan([fleiss_kappa(kept[:1]), fleiss_kappa(np.ones((3, 4)))]).all()

@@ -73,9 +73,6 @@ def test_settled_gates_are_those_of_the_published_code():
     expected = np.clip(scipy.special.expit(levels) * 1.2 - 0.1, 0, 1)
     found = np.asarray(settled_gates(levels[None]))[0]
     np.testing.assert_allclose(found, expected, atol=1e-6)
-    edge = np.log(11)
-    assert (found[levels < -edge] == 0).all() and (found[levels > edge] == 1).all()
-    assert ((found > 0) & (found < 1) == (np.abs(levels) < edge)).all()
 
 
 @pytest.fixture(scope='module')
@@ -92,19 +89,17 @@ def world(config, tokenizer):
     model = bs.Pretrained(bert, params, tokenizer)
     batches = bs.encode(tokenizer, texts, max_length=16)
     logits = bs.sweep(model, batches, np.ones((1, 3, 4))).logits[0]
+    gap = logits[:, 1] - logits[:, 0]
     # Both classes are equally frequent, and the model is sure of them.
-    classifier = params['classifier']
-    middle = np.median(logits[:, 1] - logits[:, 0])
-    scale = 12 / np.std(logits[:, 1] - logits[:, 0])
-    bias = scale * (np.asarray(classifier['bias']) + np.array([middle / 2, -middle / 2]))
-    classifier = {'kernel': scale * classifier['kernel'], 'bias': bias.astype(np.float32)}
-    model = bs.Pretrained(bert, params | {'classifier': classifier}, tokenizer)
-    labels = bs.sweep(model, batches, np.ones((1, 3, 4))).predictions[0]
+    scale, middle = 12 / np.std(gap), np.median(gap)
+    kernel, bias = (scale * np.asarray(params['classifier'][name]) for name in ('kernel', 'bias'))
+    bias = bias + np.float32(scale * middle / 2) * np.array([1, -1], np.float32)
+    params = params | {'classifier': {'kernel': kernel, 'bias': bias}}
     labelled = [
         dataclasses.replace(text, label=int(label), id=f'world/{row}')
-        for row, (text, label) in enumerate(zip(texts, labels, strict=True))
+        for row, (text, label) in enumerate(zip(texts, gap > middle, strict=True))
     ]
-    return model, labelled[:64], labelled[64:]
+    return dataclasses.replace(model, params=params), labelled[:64], labelled[64:]
 
 
 @pytest.fixture(scope='module')
@@ -148,13 +143,6 @@ def test_what_gated_models_answer_is_a_sweep(world, gated):
     swept = bs.sweep(model, batches, masks, baseline='zero').logits
     ours = np.concatenate([gated.intact[None], gated.gated, gated.rounded])
     np.testing.assert_allclose(ours, swept, atol=2e-4 * np.abs(swept).max())
-
-
-def test_runs_together_equal_each_alone(world):
-    together = train_gates(*world, coefficients=(0.0, 0.02), seeds=(3, 4), **HOW)
-    alone = train_gates(*world, coefficients=(0.02,), seeds=(4,), **HOW)
-    np.testing.assert_allclose(alone.log_alpha[0], together.log_alpha[3], atol=2e-3)
-    assert np.abs(together.log_alpha[0] - together.log_alpha[1]).max() > 1e-3
 
 
 @pytest.mark.parametrize(

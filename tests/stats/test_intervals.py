@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import scipy.optimize
 import scipy.stats
 
 from bert_secrets_jax.finetune import metrics
@@ -43,6 +44,14 @@ def counted(metric, counts):
     return intervals.Counted(metric, counts.astype(float), kinds, 2)
 
 
+def of_accuracy(examples, gained, lost):
+    """Counts of a mask that gains and loses so many examples; 70 in 100 were right."""
+    both = round(0.7 * examples) - lost
+    counts = np.array([[examples - both - gained - lost, gained, lost, both]], float)
+    kinds = np.array([[1, 0, 0], [1, 0, 1], [1, 1, 0], [1, 1, 1]])
+    return intervals.Counted('accuracy', counts, kinds, 2)
+
+
 def drawn(metric, shares, examples, seed, draws=DRAWS):
     """Counts of several samples, and the true difference."""
     counts = np.random.default_rng(seed).multinomial(examples, shares, size=draws)
@@ -67,9 +76,7 @@ def test_counts_have_the_scores_of_the_answers(metric, classes):
 def test_statistic_of_accuracy_is_that_of_tango(gained, lost):
     """His closed form (1998): the share lost in truth solves a quadratic equation."""
     examples = 150
-    counts = np.array([[20.0, gained, lost, examples - 20 - gained - lost]])
-    kinds = np.array([[1, 0, 0], [1, 0, 1], [1, 1, 0], [1, 1, 1]])
-    table = intervals.Counted('accuracy', counts, kinds, 2)
+    table = of_accuracy(examples, gained, lost)
     for difference in (-0.2, -0.03, -0.005, 0.01, 0.1):
         b = -gained - lost + (2 * examples - gained + lost) * difference
         c = -lost * difference * (1 - difference)
@@ -157,12 +164,9 @@ def at_the_border(metric, mix, margin, sign):
             shares[this & (intact != MASKED)] += more / 2
         return shares
 
-    low, high = 0.0, 0.1
-    for _ in range(50):
-        middle = (low + high) / 2
-        reached = abs(counted(metric, moved(middle)[None]).differences[0]) >= margin
-        low, high = (low, middle) if reached else (middle, high)
-    return moved(high)
+    score = lambda more: abs(counted(metric, moved(more)[None]).differences[0]) - margin
+    # Just beyond the root.
+    return moved(scipy.optimize.brentq(score, 0, 0.1) + 1e-9)
 
 
 @pytest.mark.slow

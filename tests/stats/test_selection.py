@@ -8,18 +8,14 @@ import scipy.stats
 
 from bert_secrets_jax.stats import scores, selection
 from bert_secrets_jax.stats.significance import Answers, gain_of_choice, selected_gain
-from tests.stats.rates import chance
-from tests.stats.test_significance import slack
+from tests.stats.rates import chance, correlated, slack
 
 
 def answers(metric, gains, *, size, rng, changed=0.03):
     """Predictions [M, E], baseline [E], labels [E]; gains of accuracy or Pearson's correlation."""
     gains = np.asarray(gains, float)
-    masks = len(gains)
     if metric == 'pearson':
-        labels, shared = rng.normal(size=(2, size))
-        noise = np.sqrt(1 / (INTACT['pearson'] + np.append(gains, 0)) ** 2 - 1 - 0.16)
-        models = labels + 0.4 * shared + noise[:, None] * rng.normal(size=(masks + 1, size))
+        models, labels = correlated(rng, INTACT['pearson'] + np.append(gains, 0), size)
         return models[:-1], models[-1], labels
     labels = (rng.random(size) < 0.6).astype(int)
     baseline = np.where(rng.random(size) < INTACT['accuracy'], labels, 1 - labels)
