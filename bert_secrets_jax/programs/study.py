@@ -89,11 +89,14 @@ class Study:
     def has_training(self) -> bool:
         """Whether there are texts to fine-tune on."""
         data = self.config.data
-        if data.source in ('tags', 'questions'):
-            return data.train_file is not None
-        if data.source in ('segments', 'treebank'):
-            return False
-        return data.source != 'file' or (data.label is not None and data.train_file is not None)
+        match data.source:
+            case 'segments' | 'treebank':
+                return False
+            case 'tags' | 'questions':
+                return data.train_file is not None
+            case 'file':
+                return None not in (data.label, data.train_file)
+        return True
 
     @property
     def as_it_is(self) -> bool:
