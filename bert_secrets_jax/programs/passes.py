@@ -217,7 +217,8 @@ def own_code(given: Given) -> dict[str, str]:
         for name in given['statistics']:
             module, colon, _ = name.partition(':')
             if colon and name not in CATALOGUE:
-                digests[named(name).name] = sha256(sys.modules[module].__file__)
+                own = named(name).name
+                digests[own] = sha256(sys.modules[module].__file__)
         return digests
 
     return given.study.once('own code', find)

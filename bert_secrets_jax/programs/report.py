@@ -138,7 +138,7 @@ def write_report(studies: Sequence[Study], chosen: Sequence[str] | None = None) 
         answers = Studied(study, study.corpus if several else '')
         every.append(answers)
         names, left = chosen_of(study, chosen)
-        # What is wrong with model and texts fails once.
+        # A fault of the model or of the texts is told once.
         message, read = '', functools.partial(_read_inputs, answers.given)
         if several:
             message = _attempt(f'{answers.group}: inputs', read, path.parent, failures)

@@ -2,6 +2,7 @@
 
 import contextlib
 import csv
+import functools
 import io
 import os
 import pathlib
@@ -20,7 +21,6 @@ from bert_secrets_jax.programs.settings import assign
 from bert_secrets_jax.programs.study import Study
 from bert_secrets_jax.report.page import file_name
 from tests.conftest import ROOT
-from tools.patterns import programs
 
 
 def run(program, *arguments, ok=True, package='experiments', **environment):
@@ -49,24 +49,19 @@ def run_here(monkeypatch):
     def run_here(program, *arguments, ok=True):
         given = dict(each.removeprefix('--').split('=', 1) for each in map(str, arguments))
         file, _, variant = given.pop('config').partition(':')
-        workdir, sections = given.pop('workdir'), given.pop('sections', '').split(',')
+        workdir, sections = given.pop('workdir'), given.pop('sections', '')
+        chosen = sections.split(',') if sections else None if program == 'reproduce' else [program]
         config = cli.CONFIGS[pathlib.Path(file).stem].get_config(*[variant] * bool(variant))
         for name, value in given.items():
             assign(config, name.removeprefix('config.'), value)
         said, stopped = io.StringIO(), ''
 
-        def main(studies):
-            if program == 'train_patterns':
-                programs.train(*studies)
-            else:
-                chosen = sections if program == 'reproduce' else [program]
-                conversation.answer(studies, None if chosen == [''] else chosen)
-
         level = logging.get_absl_logger().level
         logging.get_absl_logger().setLevel('INFO')
         try:
             with contextlib.redirect_stdout(said):
-                conversation.run_in(workdir, config, main)
+                answer = functools.partial(conversation.answer, chosen=chosen)
+                conversation.run_in(workdir, config, answer)
         except SystemExit as error:
             stopped = str(error)
         finally:

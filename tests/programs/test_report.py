@@ -327,7 +327,7 @@ def test_inputs_that_are_missing_fail_once(answer, run, monkeypatch):
         answer(known, tasks=['rte'])
     # No page about nothing.
     assert tried == [] and not (run / 'report.html').exists()
-    for name in ('_side_by_side', '_write_side_by_side'):
+    for name in ('_side_by_side', 'write_part'):
         monkeypatch.setattr(report, name, lambda *given: None)
     with pytest.raises(SystemExit, match=r'^error: There is no RTE. \(RTE: inputs\)$'):
         answer(known, tasks=['rte', 'mrpc'])

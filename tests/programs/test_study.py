@@ -39,6 +39,11 @@ def kept(study):
     return {name for name in names if not name.startswith('fact')}
 
 
+def check_lines_of(answers, section):
+    lines = {section: answers.lines[section].python}
+    check_lines(answers.in_order()[-1].result.python, lines, answers.study.folder)
+
+
 def test_one_pass_measures_what_all_want(study, monkeypatch):
     wants = fake(print, wants=lambda given: [named('[SEP]'), named('self')])
     monkeypatch.setitem(ANALYSES, 'wants', wants)
@@ -427,8 +432,7 @@ def test_a_search_of_ones_own(study, model, tmp_path):
     assert found.documents == 3 and found.subject.texts == 'queries'
     # Each query is among the documents.
     assert found.outcomes['heads']['MRR'].intact == 1
-    made = {'retrieval': answers.lines['retrieval'].python}
-    check_lines(answers.in_order()[-1].result.python, made, other.folder)
+    check_lines_of(answers, 'retrieval')
     judged.write_text('query-id\tcorpus-id\tscore\nqcat\tccat\t1\nqcat\tcdgo\t1\n')
     with pytest.raises(ValueError, match=r"line 3: 'cdgo' is in no row of .*corpus\.jsonl"):
         bs.read_search(*files)
@@ -480,8 +484,7 @@ def test_without_labels_patching_is_of_an_embedding(study, model, tmp_path, monk
     other = Study(study.config, open_folder(tmp_path / 'own', study.config.to_dict()))
     (answers,) = write_report([other], ['patching'])
     found = answers.results['patching']
-    made = {'patching': answers.lines['patching'].python}
-    check_lines(answers.in_order()[-1].result.python, made, other.folder)
+    check_lines_of(answers, 'patching')
     assert found.total.outcome.name == 'closeness' and found.total.sample == 2
     study.config.ablation.checkpoint = 'model'
     assert needed(other)
@@ -504,8 +507,7 @@ def test_sentences_of_a_treebank_bring_their_words(study, tmp_path):
     assert (
         found.names == ['noun', 'verb', 'subject', 'negation'] and len(value(other, 'texts')) == 2
     )
-    line = {'features': answers.lines['features'].python}
-    check_lines(answers.in_order()[-1].result.python, line, other.folder)
+    check_lines_of(answers, 'features')
     own.write_text(own.read_text().replace('Polarity=Neg', '_'))
     study = Study(other.config, other.folder)
     found = Given(study).answer('features')

@@ -113,11 +113,11 @@ def test_fine_tunings_that_do_not_fit_are_refused(model, tuned):
         measured(model, {8: two}, TEXTS)
     with pytest.raises(ValueError, match='need the same seeds'):
         measured(model, {8: two, 9: tuned}, TEXTS)
-    even = dict(tuned.models[0].params) | {
-        'classifier': jax.tree.map(np.zeros_like, tuned.models[0].params['classifier'])
-    }
+    same = dataclasses.replace(
+        tuned.models[0], params=jax.tree.map(np.zeros_like, tuned.models[0].params)
+    )
     with pytest.raises(ValueError, match='it has learnt nothing'):
-        tuned_hypotheses.answers_moved(dataclasses.replace(tuned.models[0], params=even), TEXTS)
+        tuned_hypotheses.answers_moved(same, TEXTS)
 
 
 def test_fine_tunings_are_measured_with_every_head_disabled(model, tuned):
