@@ -2,7 +2,6 @@
 
 import operator
 import pathlib
-from collections.abc import Sequence
 
 from ml_collections import ConfigDict
 
@@ -22,7 +21,13 @@ from bert_secrets_jax.runs.folder import check_folder
 def runs_of(config: ConfigDict, workdir: pathlib.Path) -> list[tuple[ConfigDict, pathlib.Path]]:
     """Return the settings and the folder of a run for each task that `data.task` names."""
     ranges.check(config)
-    _check_statistics(config.statistics)
+    if tuple(config.statistics) != SETTINGS['statistics'].default:
+        # Names of no statistic are refused before a model or a text is read. Loading the catalogue
+        # takes seconds.
+        from bert_secrets_jax.measure.catalogue import named
+
+        for name in config.statistics:
+            named(name)
     tasks = config.data.task.split(',') if config.data.source == 'glue' else []
     names = [get_task(task).name for task in tasks]
     if len(tasks) < 2:
@@ -37,16 +42,6 @@ def runs_of(config: ConfigDict, workdir: pathlib.Path) -> list[tuple[ConfigDict,
         of_task.data.task = name
         runs.append((of_task, workdir / name))
     return runs
-
-
-def _check_statistics(names: Sequence[str]) -> None:
-    """Refuse names of no statistic before a model or a text is read."""
-    if tuple(names) != SETTINGS['statistics'].default:
-        # Loading the catalogue takes seconds.
-        from bert_secrets_jax.measure.catalogue import named
-
-        for name in names:
-            named(name)
 
 
 def check(config: ConfigDict, workdir: pathlib.Path) -> None:

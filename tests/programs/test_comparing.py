@@ -11,9 +11,7 @@ import pytest
 import bert_secrets_jax as bs
 from bert_secrets_jax.configs import base
 from bert_secrets_jax.measure.colours import Colours
-from bert_secrets_jax.programs import cli, report
-from bert_secrets_jax.programs.study import Study
-from bert_secrets_jax.runs.folder import open_folder
+from bert_secrets_jax.programs import cli
 from bert_secrets_jax.runs.result import HeadMarks, Result, framed
 from tests.programs.conftest import fake
 
@@ -52,16 +50,13 @@ def measured(kind):
 
 
 @pytest.fixture
-def run(use, tmp_path):
+def run(answer, tmp_path):
     """Return a function that makes a run with a section 'one', and returns its folder."""
 
     def run(name, *, model='tiny', task='mrpc', seed=0, **known):
-        use(known or {'one': measured(Heads)})
-        config = base.get_config()
-        config.seed, config.data.task, config.model.name = seed, task, model
-        folder = tmp_path / name
-        report.write_report([Study(config, open_folder(folder, config.to_dict()))])
-        return folder
+        known = known or {'one': measured(Heads)}
+        answer(known, folder=name, tasks=[task], seed=seed, **{'model.name': model})
+        return tmp_path / name
 
     return run
 

@@ -39,6 +39,7 @@ def test_all_that_is_wrong_is_named_at_once():
     [
         ('train.micro_batch', 5, r'train\.micro_batch=5 must divide train\.batch_size=32'),
         ('importance.permutations', 18, 'permutations=18 must be even and at least 20'),
+        ('importance.permutations', 21, r'^importance\.permutations=21 must be even'),
     ],
 )
 def test_numbers_that_do_not_fit_are_named(name, value, message):

@@ -15,7 +15,6 @@ from bert_secrets_jax.programs.sources import Given
 from bert_secrets_jax.programs.study import Study
 from bert_secrets_jax.runs.call import Call, call
 from bert_secrets_jax.runs.cost import Cost, Pace
-from bert_secrets_jax.runs.folder import open_folder
 from bert_secrets_jax.runs.input import INPUTS, Input
 from bert_secrets_jax.runs.result import HeadMarks, Result, Subject
 from tests.programs.conftest import fake
@@ -52,23 +51,6 @@ ABOUT_OTHERS = fake(
     kept=False,
     file='claims',
 )
-
-
-@pytest.fixture
-def answer(tmp_path, use):
-    """Return a function that answers sections in a folder."""
-
-    def answer(known, chosen=None, *, seed=0, tasks=('mrpc',)):
-        use(known)
-        studies = []
-        for task in tasks:
-            config = base.get_config()
-            config.seed, config.data.task = seed, task
-            folder = tmp_path / 'run' if len(tasks) == 1 else tmp_path / 'run' / task
-            studies.append(Study(config, open_folder(folder, config.to_dict())))
-        return report.write_report(studies, chosen)
-
-    return answer
 
 
 @pytest.fixture
