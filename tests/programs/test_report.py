@@ -225,6 +225,14 @@ def test_finished_sections_stay_and_stale_ones_go(answer, run):
     assert headings(run) == everything and (run / 'report.html').read_text() == first
 
 
+def test_what_is_about_others_is_made_again_with_them(answer, run):
+    maps = dataclasses.replace(ABOUT_OTHERS, kept=True, file='maps', title='maps')
+    known = {'one': KNOWN['one'], 'two': KNOWN['two'], 'maps': maps}
+    answer(known, ['one', 'maps'])
+    answer(known, ['two', 'maps'])
+    assert headings(run)[-1] == 'About one 0, two 0'
+
+
 def test_claims_about_nothing_do_not_stay(answer, run):
     answer({'one': KNOWN['one'], 'claims': KNOWN['claims']})
     assert (run / 'claims_told.csv').exists()

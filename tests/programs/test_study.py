@@ -248,7 +248,9 @@ def test_the_masked_lm_is_asked_as_it_is(with_words):
     assert {name for name in kept(with_words) if 'masked' in name} == {'masked_LM'}
     again = Given(with_words).finished('masked_lm')
     assert str(again) == str(found) and 'nats' in str(found)
-    # Other wordpieces are another question.
+    # The same texts under another name are those, and other wordpieces are another question.
+    with_words.config.data.name = 'mine'
+    assert Given(with_words).finished('masked_lm').subject.texts == 'mine'
     with_words.config.masked_lm.share = 0.5
     assert Given(with_words).finished('masked_lm') is None
 
