@@ -38,13 +38,12 @@ _LONGEST_TEXT = 2**30
 _DECOMPRESSED = {'.gz': gzip.open, '.xz': lzma.open}
 # Python reads these only from a later release on, or only as folders of files.
 _PACKED = ('.zst', '.bz2', '.zip', '.tar', '.tgz')
-_KINDS = (
-    (stat.S_ISDIR, 'a folder'),
-    (stat.S_ISFIFO, 'a pipe'),
-    (stat.S_ISSOCK, 'a socket'),
-    (stat.S_ISCHR, 'a device'),
-    (stat.S_ISBLK, 'a device'),
-)
+_KINDS = {
+    stat.S_IFDIR: 'a folder',
+    stat.S_IFIFO: 'a pipe',
+    stat.S_IFSOCK: 'a socket',
+    **dict.fromkeys((stat.S_IFCHR, stat.S_IFBLK), 'a device'),
+}
 
 
 def open_regular(path: str | os.PathLike[str]) -> io.BufferedReader:
@@ -54,7 +53,7 @@ def open_regular(path: str | os.PathLike[str]) -> io.BufferedReader:
     mode = os.fstat(descriptor).st_mode
     if not stat.S_ISREG(mode):
         os.close(descriptor)
-        kind = next((name for is_kind, name in _KINDS if is_kind(mode)), 'no file')
+        kind = _KINDS.get(stat.S_IFMT(mode), 'no file')
         raise ValueError(f'{path} is {kind}, and a file is needed.')
     return open(descriptor, 'rb')
 
@@ -110,21 +109,19 @@ def parse_json(text: str) -> Any:
     """
     try:
         value = json.loads(text, object_pairs_hook=_object)
+        is_deep = _depth(value) > _NESTING
     except RecursionError:
-        raise ValueError(f'values are nested more than {_NESTING} deep') from None
-    level, depth = [value], 0
-    while level:
-        depth += 1
-        if depth > _NESTING:
-            raise ValueError(f'values are nested more than {_NESTING} deep')
-        level = [
-            item
-            for each in level
-            if isinstance(each, dict | list)
-            for item in (each.values() if isinstance(each, dict) else each)
-            if isinstance(item, dict | list)
-        ]
+        is_deep = True
+    if is_deep:
+        raise ValueError(f'values are nested more than {_NESTING} deep')
     return value
+
+
+def _depth(value: Any) -> int:
+    """Return how deep lists and dictionaries are nested in a value; 0 for all else."""
+    if not isinstance(value, dict | list):
+        return 0
+    return 1 + max(map(_depth, value.values() if isinstance(value, dict) else value), default=0)
 
 
 def _object(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:

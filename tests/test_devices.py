@@ -11,15 +11,8 @@ from bert_secrets_jax.finetune import steps
 from tests.together import assert_same, shares, swept, tuned
 
 
-def test_axes():
-    assert parse_axes('') == {} and parse_axes('data:8') == {'data': 8}
-    assert parse_axes('data:4, masks:2') == {'data': 4, 'masks': 2}
-    assert parse_axes('data:1,seeds:2') == {'data': 1, 'seeds': 2}
-
-
 @pytest.mark.parametrize(
-    'text',
-    ['8', 'data', 'data:0', 'masks:2', 'data:2,data:2', 'data:2,heads:2', 'data:2,,', 'data:'],
+    'text', ['8', 'data:0', 'masks:2', 'data:2,data:2', 'data:2,heads:2', 'data:2,,']
 )
 def test_axes_that_are_none(text):
     with pytest.raises(ValueError, match='data'):
@@ -28,8 +21,8 @@ def test_axes_that_are_none(text):
 
 def test_meshes():
     assert make_mesh({'data': 1}) is None
-    assert dict(make_mesh({}).shape) == {'data': 8}
-    axes = parse_axes('data:2,masks:3')
+    assert dict(make_mesh(parse_axes('')).shape) == {'data': 8}
+    axes = parse_axes('data:2, masks:3')
     assert dict(make_mesh(axes).shape) == {'data': 6}
     assert dict(make_mesh(axes, 'masks').shape) == axes
     # Devices of another kind of group share the examples.

@@ -12,9 +12,11 @@ without loading the module (`configs.declared`), so that `--help` takes no time.
 import dataclasses
 import functools
 import inspect
+import operator
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Literal, TypeVar
+from typing import Any, TypeVar
 
+from bert_secrets_jax.configs.declared import Declared
 from bert_secrets_jax.measure.catalogue import Described
 from bert_secrets_jax.runs.call import Call
 from bert_secrets_jax.runs.cost import Costs
@@ -29,7 +31,7 @@ def _nothing(*_: Any) -> tuple:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Analysis:
+class Analysis(Declared):
     """A section of reports and a program, made of a function and of what it takes.
 
     Functions of `given` look up inputs and settings (`programs.given.Given`).
@@ -64,15 +66,8 @@ class Analysis:
     """
 
     function: Callable[..., Result]
-    question: str
-    group: str = 'What heads do'
-    report: Literal['always', 'all', 'name'] = 'all'
-    time: str = ''
-    section: str = ''
     file: str = ''
     title: str = ''
-    settings: Mapping[str, Mapping[str, Any]] = dataclasses.field(default_factory=dict)
-    reads: tuple[str, ...] = ()
     inputs: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     needs: tuple[str | Callable[[Given], str], ...] = ()
     aside: tuple[str, ...] = ()
@@ -176,11 +171,11 @@ def with_subject(function: Function) -> Function:
         return result if subject is None else dataclasses.replace(result, subject=subject)
 
     signature = inspect.signature(function)
-    every = signature.parameters.values()
     own = inspect.Parameter(
         'subject', inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Subject | None
     )
-    last = [each for each in every if each.kind == each.VAR_KEYWORD]
-    parameters = [*(each for each in every if each not in last), own, *last]
+    # `**settings` come last.
+    every = [*signature.parameters.values(), own]
+    parameters = sorted(every, key=operator.attrgetter('kind'))
     named.__signature__ = signature.replace(parameters=parameters)  # pyright: ignore
     return named  # pyright: ignore[reportReturnType]

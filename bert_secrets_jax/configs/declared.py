@@ -6,7 +6,7 @@ import functools
 import pathlib
 import re
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, Literal
 
 # A module that `__init__.py` imports from, and a declaration with the function behind it.
 _MODULE = re.compile(r'^from [\w.]+\.(\w+) import', re.MULTILINE)
@@ -14,14 +14,14 @@ _DECLARATION = re.compile(r'^@(analysis\(.*?^\))\ndef (\w+)', re.MULTILINE | re.
 FOLDER = pathlib.Path(__file__).parents[1] / 'analyses'
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class Declared:
     """The literals of a declaration; `analyses.declaration.Analysis` says what they are."""
 
-    section: str
+    section: str = ''
     question: str
     group: str = 'What heads do'
-    report: str = 'all'
+    report: Literal['always', 'all', 'name'] = 'all'
     time: str = ''
     reads: tuple[str, ...] = ()
     settings: Mapping[str, Mapping[str, Any]] = dataclasses.field(default_factory=dict)

@@ -2,13 +2,13 @@
 
 import operator
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from ml_collections import ConfigDict
 
 from bert_secrets_jax.brief import either, meant, shortened
-from bert_secrets_jax.configs.schema import SETTINGS, Listed, ListedNumbers, Setting, Words
+from bert_secrets_jax.configs.schema import SETTINGS, Setting
 from bert_secrets_jax.ranges import Range
 
 _NUMBER = re.compile(r'[0-9]+(\.[0-9]*)?(e-?[0-9]{1,2})?')
@@ -18,9 +18,11 @@ _AXIS = re.compile(r'(data|masks|seeds):([1-9][0-9]{0,5})')
 
 def check(config: ConfigDict) -> None:
     """Check every setting on its own; a ValueError names all that are out of range."""
-    faults = []
-    for name, setting in SETTINGS.items():
-        faults += _faults(name, setting, operator.attrgetter(name)(config))
+    faults = [
+        fault
+        for name, setting in SETTINGS.items()
+        for fault in _faults(setting, operator.attrgetter(name)(config))
+    ]
     try:
         parse_axes(config.mesh)
     except (ValueError, TypeError) as error:
@@ -74,72 +76,67 @@ def parse_axes(text: str) -> dict[str, int]:
     return {each[1]: int(each[2]) for each in found if each}
 
 
-def _faults(name: str, setting: Setting, value: Any) -> Iterator[str]:
+def _faults(setting: Setting, value: Any) -> Iterator[str]:
     """Yield what is wrong with the value of a setting."""
-    said, allowed, several = shortened(value), setting.allowed, isinstance(setting.default, tuple)
-    listed = isinstance(value, tuple | list)
-    has_words = isinstance(allowed, Words | ListedNumbers) and (listed or isinstance(value, str))
-    if has_words and len(value) > _LONGEST:
-        yield f'{name}={said} is longer than any list of its values'
-        return
-    match allowed:
-        case Range():
-            if value not in allowed:
-                yield f'{name}={said} must be {allowed}'
-            return
-        case ListedNumbers():
-            yield from _faults_of_numbers(name, allowed, value)
-        case Listed():
-            words = [word.strip() for word in value.split(',')] if isinstance(value, str) else []
-            if not value and setting.default:
-                yield f'{name} is empty: give at least one of {either(allowed.allowed)}'
-            for word in dict.fromkeys(words) if value else ():
-                if words.count(word) > 1:
-                    yield f'{name} has {shortened(word)} twice'
-                yield from _faults_of_word(name, allowed, word)
-        case Words():
-            if several and not listed:
-                yield f'{name}={said} must be a tuple of {either(allowed.allowed)}'
-                return
-            if value in ((), []) and name != 'ablation.sets':
-                yield f'{name}=() must have at least one of {either(allowed.allowed)}'
-            for word in value if listed else (value,):
-                yield from _faults_of_word(name, allowed, word)
-            return
-    if isinstance(setting.default, bool):
+    allowed, listed = setting.allowed, isinstance(value, tuple | list)
+    wrong, several = f'{setting.name}={shortened(value)}', isinstance(setting.default, tuple)
+    is_long = (listed or isinstance(value, str)) and len(value) > _LONGEST
+    if isinstance(allowed, Range) and not setting.joined:
+        if value not in allowed:
+            yield f'{wrong} must be {allowed}'
+    elif isinstance(setting.default, bool):
         if not isinstance(value, bool):
-            yield f'{name}={said} must be True or False'
-        return
-    if several and not (listed and all(isinstance(each, str) for each in value)):
-        yield f'{name}={said} must be a tuple of texts'
-        return
-    if value is None and setting.default is None:
-        return
-    for text in value if several else (value,):
-        # Half of a surrogate pair cannot be written.
-        if (
-            not isinstance(text, str)
-            or '\0' in text
-            or text != text.encode('utf-8', 'ignore').decode()
-        ):
-            yield f'{name}={shortened(text)} must be a text that a file can hold'
+            yield f'{wrong} must be True or False'
+    elif allowed is not None and is_long:
+        yield f'{wrong} is longer than any list of its values'
+    elif allowed is not None and not setting.joined:
+        if several and not listed:
+            yield f'{wrong} must be a tuple of {either(allowed)}'
+        else:
+            yield from _faults_of_words(setting, value if listed else (value,))
+    elif several and not (listed and all(isinstance(each, str) for each in value)):
+        yield f'{wrong} must be a tuple of texts'
+    else:
+        if setting.joined:
+            yield from _faults_of_joined(setting, value)
+        for text in value if several else (value,):
+            if not _is_text(text) and (text is not None or setting.default is not None):
+                yield f'{setting.name}={shortened(text)} must be a text that a file can hold'
 
 
-def _faults_of_word(name: str, allowed: Words, word: Any) -> Iterator[str]:
-    if word not in allowed.allowed:
-        near = f' ({near})' if (near := meant(word, allowed.allowed)) else ''
-        yield f'{name} is {either(allowed.allowed)}, not {shortened(word)}{near}'
+def _is_text(value: Any) -> bool:
+    """Return whether a file can hold a value: half of a surrogate pair cannot be written."""
+    is_text = isinstance(value, str) and '\0' not in value
+    return is_text and value == value.encode('utf-8', 'ignore').decode()
 
 
-def _faults_of_numbers(name: str, allowed: ListedNumbers, value: Any) -> Iterator[str]:
-    if value == '' and not allowed.needed:
+def _faults_of_words(setting: Setting, words: Sequence[Any]) -> Iterator[str]:
+    known = either(setting.allowed)
+    if not words and setting.name != 'ablation.sets':
+        yield f'{setting.name}=() must have at least one of {known}'
+    for word in words:
+        if word not in setting.allowed:
+            near = f' ({near})' if (near := meant(word, setting.allowed)) else ''
+            yield f'{setting.name} is {known}, not {shortened(word)}{near}'
+
+
+def _faults_of_joined(setting: Setting, value: Any) -> Iterator[str]:
+    """Yield what is wrong with the words or numbers of a text with commas between them."""
+    name, allowed = setting.name, setting.allowed
+    if isinstance(allowed, Range):
+        try:
+            found = numbers_in(value)
+        except ValueError:
+            found = ()
+        is_well = found and len(set(found)) == len(found) and all(each in allowed for each in found)
+        if not is_well and (value != '' or setting.needed):
+            what = 'different numbers with commas between them, each'
+            yield f'{name}={shortened(value)} must be {what} {allowed}'
         return
-    try:
-        found = numbers_in(value)
-    except ValueError:
-        found = ()
-    if not found or len(set(found)) < len(found) or not all(each in allowed.each for each in found):
-        yield (
-            f'{name}={shortened(value)} must be different numbers with commas between them, each '
-            f'{allowed.each}'
-        )
+    words = [word.strip() for word in value.split(',')] if value and isinstance(value, str) else []
+    if not value and setting.needed:
+        yield f'{name} is empty: give at least one of {either(allowed)}'
+    for word in dict.fromkeys(words):
+        if words.count(word) > 1:
+            yield f'{name} has {shortened(word)} twice'
+        yield from _faults_of_words(setting, (word,))

@@ -11,33 +11,14 @@ from bert_secrets_jax.ranges import Range
 
 
 @dataclasses.dataclass(frozen=True)
-class Words:
-    """Words of which a setting is one; of a setting that is a tuple, each item is one."""
-
-    allowed: tuple[str, ...]
-
-    def __init__(self, *allowed: str):
-        object.__setattr__(self, 'allowed', allowed)
-
-
-class Listed(Words):
-    """Words of which a setting has any number, with commas between them."""
-
-
-@dataclasses.dataclass(frozen=True)
-class ListedNumbers:
-    """Different numbers in a range, with commas between them; at least one if it is `needed`."""
-
-    each: Range
-    needed: bool = False
-
-
-@dataclasses.dataclass(frozen=True)
 class Setting:
     """A setting, by its dotted name; a default of None is a text that may be left out.
 
     Attributes:
-      allowed: The values that it may have; None leaves that to the type of the default.
+      allowed: The numbers, or the words, of which it is one; of a tuple, each item is one. None
+        leaves that to the type of the default.
+      joined: Whether it is a text that has several of these, with commas between them.
+      needed: Whether such a text has at least one.
       smoke: The value for a run of seconds; None is that of other runs.
       help: Its purpose; empty where the name says it.
       path: Whether it names a file, files or a folder.
@@ -45,7 +26,9 @@ class Setting:
 
     name: str
     default: Any
-    allowed: Range | Words | ListedNumbers | None = None
+    allowed: Range | tuple[str, ...] | None
+    joined: bool
+    needed: bool
     smoke: Any = None
     help: str = ''
     path: bool = False
@@ -54,30 +37,23 @@ class Setting:
 _FILE = pathlib.Path(__file__).with_name('settings.toml')
 
 
-def _setting(name: str, default: Any = None, smoke: Any = None, **others: Any):
-    default, smoke = (tuple(v) if isinstance(v, list) else v for v in (default, smoke))
-    about = {each: others.pop(each) for each in ('help', 'path') if each in others}
-    match others:
-        case {'range': [least, most]}:
-            whole = isinstance(least, int)
-            found = Range(least, most, whole=whole, without=others.get('without'))
-        case {'numbers': [least, most]}:
-            each = Range(least, most, whole=isinstance(least, int))
-            found = ListedNumbers(each, needed=others.get('needed', False))
-        case {'listed': words}:
-            found = Listed(*words)
-        case {'words': words}:
-            found = Words(*words)
-        case _:
-            found = None
-    return Setting(name, default, found, smoke, **about)
+def _setting(name: str, fields: Mapping[str, Any]) -> Setting:
+    fields = {key: tuple(v) if isinstance(v, list) else v for key, v in fields.items()}
+    about = {key: fields[key] for key in ('smoke', 'help', 'path') if key in fields}
+    default = fields.get('default')
+    joined, ends = 'listed' in fields or 'numbers' in fields, fields.get('range')
+    allowed, ends = fields.get('words', fields.get('listed')), fields.get('numbers', ends)
+    if ends:
+        allowed = Range(*ends, whole=isinstance(ends[0], int), without=fields.get('without'))
+    needed = fields.get('needed', 'listed' in fields and bool(default))
+    return Setting(name, default, allowed, joined, needed, **about)
 
 
 def _listed() -> dict[str, Setting]:
     every: dict[str, Mapping[str, Any]] = tomllib.loads(_FILE.read_text('utf-8'))
     for each in declared.read():
         every |= {f'{each.section}.{name}': fields for name, fields in each.settings.items()}
-    return {name: _setting(name, **fields) for name, fields in every.items()}
+    return {name: _setting(name, fields) for name, fields in every.items()}
 
 
 SETTINGS: Mapping[str, Setting] = _listed()

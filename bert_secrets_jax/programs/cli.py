@@ -9,7 +9,7 @@ from typing import NoReturn
 
 from ml_collections import ConfigDict
 
-from bert_secrets_jax.brief import meant, shortened, summary, without_endless
+from bert_secrets_jax.brief import meant, shortened, without_endless
 from bert_secrets_jax.configs import base, paper, quickstart
 from bert_secrets_jax.configs.schema import SETTINGS
 from bert_secrets_jax.programs import launch, titles
@@ -40,29 +40,39 @@ class _Parser(argparse.ArgumentParser):
 def main(argv: Sequence[str] | None = None) -> None:
     """Run a program; a SystemExit has one line of what is wrong, or follows a help text."""
     arguments = _parse(argv)
-    if arguments.program == 'compare':
-        _compare(arguments)
-        return
-    try:
-        if arguments.program == 'settings':
+    program, sections = arguments.program, None
+    with launch.mistakes_in_one_line():
+        if program == 'settings':
             print(settings_text(matching(arguments.runs)))
             return
+        if program == 'compare':
+            _check_compared(arguments)
+            with launch.interruptible():
+                # Before anything is loaded.
+                run_folders(arguments.runs)
+                _conversation().compare(arguments.runs, arguments.out)
+            return
         config = _config(arguments)
-    except (ValueError, OSError) as error:
-        raise SystemExit(f'error: {summary(error)}') from None
+        if program == 'serve':
+            with launch.interruptible():
+                _conversation().serve(config, arguments.port)
+            return
     if any(':' in str(name) for name in config.statistics or ()):
         # A statistic of one's own is found in the folder that one stands in. Otherwise nothing is
         # imported from there, and never before what is installed: it may be a stranger's.
         sys.path.append('')
-    sections = None
-    if arguments.program not in titles.COMMANDS:
-        sections = [arguments.program]
+    if program not in titles.COMMANDS:
+        sections = [program]
     elif arguments.sections is not None:
         sections = [name.strip() for name in arguments.sections.split(',') if name.strip()]
-    if arguments.program == 'serve':
-        _serve(config, arguments.port)
-        return
     launch.run(arguments.out, config, sections, **_process_flags(arguments))
+
+
+def _conversation():
+    from bert_secrets_jax.programs import conversation
+
+    conversation.set_up_logging()
+    return conversation
 
 
 def _process_flags(arguments: argparse.Namespace) -> dict[str, object]:
@@ -70,29 +80,14 @@ def _process_flags(arguments: argparse.Namespace) -> dict[str, object]:
     return {name: value for name, value in given.items() if value is not None}
 
 
-def _compare(arguments: argparse.Namespace) -> None:
-    others = {'program', 'runs', 'out'}
+def _check_compared(arguments: argparse.Namespace) -> None:
     for name, value in vars(arguments).items():
-        if name not in others and value:
-            flag = name.replace('_', '-')
-            raise SystemExit(f'error: --{flag} is not for compare, which reads runs as they are.')
-    with launch.interruptible():
-        try:
-            run_folders(arguments.runs)
-        except (ValueError, OSError) as error:
-            raise SystemExit(f'error: {summary(error)}') from None
-        from bert_secrets_jax.programs import conversation
-
-        conversation.set_up_logging()
-        conversation.compare(arguments.runs, arguments.out)
+        if name not in ('program', 'runs', 'out') and value:
+            raise ValueError(f'{_flag(name)} is not for compare, which reads runs as they are.')
 
 
-def _serve(config: ConfigDict, port: int) -> None:
-    with launch.interruptible():
-        from bert_secrets_jax.programs import conversation
-
-        conversation.set_up_logging()
-        conversation.serve(config, port)
+def _flag(name: str) -> str:
+    return f'--{name.replace("_", "-")}'
 
 
 def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
@@ -123,33 +118,30 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument('program', metavar='PROGRAM')
     parser.add_argument('runs', nargs='*')
     for name in ('model', 'texts', *_COLUMNS, 'config', 'sections'):
-        parser.add_argument(f'--{name.replace("_", "-")}')
+        parser.add_argument(_flag(name))
     parser.add_argument('--out', default='results')
     parser.add_argument('--port', type=int, default=0)
     parser.add_argument('--set', action='append', default=[], metavar='NAME=VALUE')
     parser.add_argument('--distributed', action='store_true')
     for name, kind in launch.OF_PROCESSES.items():
-        parser.add_argument(f'--{name.replace("_", "-")}', type=kind)
+        parser.add_argument(_flag(name), type=kind)
     return parser
 
 
 def _overview(*, whole: bool) -> str:
     """Return the help on one screen; as a `whole` with the flags of several processes."""
     rows = []
-    prices = {name: each.price for name, each in titles.sections().items() if each.price}
+    prices = {
+        name: f' ({each.price})' * bool(each.price) for name, each in titles.sections().items()
+    }
     for group, programs in titles.groups().items():
         # A price stays on the line of its section.
-        names = (f'{n} ({prices[n]})'.replace(' ', '\0') if n in prices else n for n in programs)
-        lines = textwrap.wrap(', '.join(names), 70)
-        rows += [f'  {group:<22} {lines[0]}', *(f'{"":<25}{line}' for line in lines[1:])]
-    text = (
-        pathlib.Path(__file__)
-        .with_name('help.txt')
-        .read_text('utf-8')
-        .format(
-            **titles.COMMANDS, sections='\n'.join(rows).replace('\0', ' '), own_table=_OWN_TABLE
-        )
-    )
+        names = [f'{name}{prices[name]}'.replace(' ', '\0') for name in programs]
+        first, *others = textwrap.wrap(', '.join(names), 70)
+        rows += [f'  {group:<22} {first}', *(f'{"":<25}{line}' for line in others)]
+    text = pathlib.Path(__file__).with_name('help.txt').read_text('utf-8')
+    sections = '\n'.join(rows).replace('\0', ' ')
+    text = text.format(**titles.COMMANDS, sections=sections, own_table=_OWN_TABLE)
     return text if whole else text.partition('\nseveral processes')[0]
 
 
@@ -186,7 +178,7 @@ def _config(arguments: argparse.Namespace) -> ConfigDict:
             raise ValueError(f'--{flag} is for {whose}, not for {arguments.program}.')
     for name in ('model', 'texts', 'out', 'config', *_COLUMNS):
         if getattr(arguments, name) == '':
-            raise ValueError(f'--{name.replace("_", "-")} has no value: give one, or leave it out.')
+            raise ValueError(f'{_flag(name)} has no value: give one, or leave it out.')
     if arguments.model:
         config.model.name = arguments.model
     given = {name: value for name in _COLUMNS if (value := getattr(arguments, name))}
@@ -194,8 +186,7 @@ def _config(arguments: argparse.Namespace) -> ConfigDict:
         labels = given.pop('labels', '')
         set_texts(config, arguments.texts, **given, labels=labels.split(',') if labels else ())
     elif given:
-        name = next(iter(given)).replace('_', '-')
-        raise ValueError(f'--{name} is about your own table: give --texts.')
+        raise ValueError(f'{_flag(next(iter(given)))} is about your own table: give --texts.')
     for assignment in arguments.set:
         setting, equals, value = assignment.partition('=')
         if not equals:

@@ -151,9 +151,8 @@ def read_run(folder: pathlib.Path) -> FinishedRun:
             if written
             else f'{folder} has no finished section: the command that made it goes on.'
         )
-    subject = study.subject
     settings = flatten_dict(study.config.to_dict(), sep='.')
-    run = FinishedRun(folder, subject.model, study.corpus, settings, results, tuple(missing))
+    run = FinishedRun(folder, study.model_name, study.corpus, settings, results, tuple(missing))
     study.release()
     return run
 

@@ -1,6 +1,7 @@
 """How a program talks to its user: what it prints, what its log holds, and how it ends."""
 
 import contextlib
+import functools
 import logging as python_logging
 import pathlib
 import re
@@ -12,7 +13,7 @@ from absl import flags, logging
 from ml_collections import ConfigDict
 
 from bert_secrets_jax import processes
-from bert_secrets_jax.brief import MENDABLE, summary
+from bert_secrets_jax.brief import MENDABLE
 from bert_secrets_jax.cache import enable_cache
 from bert_secrets_jax.configs import ranges
 from bert_secrets_jax.data.rows import some_of
@@ -104,7 +105,6 @@ def answer(studies: Sequence[Study], chosen: Sequence[str] | None) -> None:
         for answers in write_report(studies, chosen):
             if not processes.is_first():
                 continue
-            lead = f'{answers.group}: ' if answers.group else ''
             # Warnings come before anything else, whatever was asked for.
             found = [each for result in answers.results.values() for each in result.findings()]
             warnings = {finding.name: finding for finding in reversed(found) if finding.warning}
@@ -113,37 +113,25 @@ def answer(studies: Sequence[Study], chosen: Sequence[str] | None) -> None:
             asked = answers.results_of(['claims'] if whole else chosen).values()
             others = [each for result in asked for each in result.findings() if not each.warning]
             for finding in (*warnings.values(), *others):
-                print(f'{lead}{finding.sentence}')
+                print(f'{answers.lead}{finding.sentence}')
     finally:
         page = folder / PAGE
         if processes.is_first() and page.exists():
             print(f'Report: {page.resolve()}')
 
 
-@contextlib.contextmanager
-def _in_one_line() -> Iterator[None]:
-    """End the program with the first line of a mendable error."""
-    try:
-        yield
-    except MENDABLE as error:
-        logging.debug('%s', traceback.format_exc())
-        raise SystemExit(as_flags(f'error: {summary(error)}')) from None
-
-
 def compare(runs: Sequence[str], out: str) -> None:
     """Compare finished runs, and print the findings and the path of the page."""
-    with _in_one_line():
-        for finding in compare_runs(runs, out=out).findings():
-            print(finding.sentence)
+    for finding in compare_runs(runs, out=out).findings():
+        print(finding.sentence)
     print(f'Report: {(pathlib.Path(out) / PAGE).resolve()}')
 
 
 def serve(config: ConfigDict, port: int) -> None:
     """Serve the page on which one types: it needs the model alone, and no folder of results."""
     enable_cache()
-    with _in_one_line():
-        ranges.check(config)
-        serving.serve_maps(Study(config, pathlib.Path()), port=port)
+    ranges.check(config)
+    serving.serve_maps(Study(config, pathlib.Path()), port=port)
 
 
 def set_up_logging() -> None:
@@ -162,12 +150,11 @@ def set_up_logging() -> None:
 
 def open_studies(config: ConfigDict, workdir: pathlib.Path) -> list[Study]:
     """Return a study for each task that `data.task` names, each in a folder of its own, opened."""
-    return [_open(*run) for run in inputs.runs_of(config, workdir)]
-
-
-def _open(config: ConfigDict, folder: pathlib.Path) -> Study:
-    config = inputs.with_classes(config, folder)
-    processes.on_first(lambda: open_folder(folder, config.to_dict()))
-    # Says so if this process has another folder of that name.
-    processes.exists(folder / 'config.json')
-    return Study(config, folder)
+    studies = []
+    for settings, folder in inputs.runs_of(config, workdir):
+        config = inputs.with_classes(settings, folder)
+        processes.on_first(functools.partial(open_folder, folder, config.to_dict()))
+        # Says so if this process has another folder of that name.
+        processes.exists(folder / 'config.json')
+        studies.append(Study(config, folder))
+    return studies

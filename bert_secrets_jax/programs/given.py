@@ -70,9 +70,9 @@ class Given:
 
     def group(self, group: str, *, without: Collection[str] = ()) -> dict[str, Any]:
         """Return the settings of a group, by their last names."""
-        names = [name for name in self.settings if name.startswith(f'{group}.')]
-        of_group = {name.partition('.')[2]: name for name in names}
-        return {last: self[name] for last, name in of_group.items() if last not in without}
+        parts = [name.partition('.') for name in self.settings]
+        of_group = [last for first, _, last in parts if first == group and last not in without]
+        return {last: self[f'{group}.{last}'] for last in of_group}
 
     def numbers(self, setting: str) -> tuple[float | int, ...]:
         """Return the numbers of a setting that has several; none if it is empty."""
@@ -95,15 +95,12 @@ class Given:
         if not isinstance(made, Call) or made.name:
             return made
         self.names.setdefault(name, made.python)
-        if declared.content is None:
-            # Loading it again is free, or depends on what is computed now.
-            return dataclasses.replace(made, name=name, make=lambda: declared.load(self, made))
-        return dataclasses.replace(
-            made,
-            name=name,
-            make=lambda: self.study.once(('value', name), lambda: declared.load(self, made)),
-            content=lambda: self.digest(name),
-        )
+        load, content = functools.partial(declared.load, self, made), made.content
+        if declared.content is not None:
+            # Else loading it again is free, or depends on what is computed now.
+            load = functools.partial(self.study.once, ('value', name), load)
+            content = functools.partial(self.digest, name)
+        return dataclasses.replace(made, name=name, make=load, content=content)
 
     def value(self, name: str) -> Any:
         """Return an input, loaded or computed when it is first needed."""
@@ -112,16 +109,18 @@ class Given:
 
     def variant(self, name: str, **others: Any) -> Call:
         """Return the call of an input with other arguments in the place of some."""
-        declared, made = INPUTS[name], INPUTS[name].make(self)
+        made = INPUTS[name].make(self)
         made = dataclasses.replace(made, named=made.named | others)
-        return dataclasses.replace(made, make=lambda: declared.load(self, made))
+        return dataclasses.replace(made, make=lambda: INPUTS[name].load(self, made))
 
     def drawn(self, name: str, setting: str) -> Call:
         """Return the examples of an input that a setting draws."""
-        wanted, seed, whole = self[setting], self['seed'], self.input(name)
-        if not wanted:
-            return whole
-        return Call(draw, (whole, wanted, seed), aside={'setting': setting})
+        return self.draw(self.input(name), setting)
+
+    def draw(self, every: Call, setting: str) -> Call:
+        """Return as many of some examples as a setting says; 0 is all of them."""
+        wanted, seed = self[setting], self['seed']
+        return Call(draw, (every, wanted, seed), aside={'setting': setting}) if wanted else every
 
     def named_by(self, setting: str, otherwise: str) -> str:
         """Return the name of the file, or the first file, of a setting; for none, another name."""
@@ -230,17 +229,22 @@ class Given:
         declared.make(own)
         where = digest({name: {each: self.settings[each] for each in sorted(own.read)}})
         file = self.study.folder / 'inputs.json'
-        noted = _noted(file)
+        try:
+            noted = read_record(file)
+        except (FileNotFoundError, ValueError) as error:
+            noted = {}
+            if isinstance(error, ValueError):
+                logging.warning('Noted anew: %s', error)
         try:
             content = declared.content(self, name) if declared.content else ''
         except FileNotFoundError as error:
             if where not in noted:
                 raise
             what = {'train': 'training texts', 'dev': 'dev texts', 'pretrained': 'weights'}
+            gone = what.get(name, name.replace('_', ' ')), str(error).splitlines()[0]
             logging.warning(
-                'Not found any more: %s (%s) Shown is what was computed from it.',
-                what.get(name, name.replace('_', ' ')), str(error).splitlines()[0],
-            )  # fmt: skip
+                'Not found any more: %s (%s) Shown is what was computed from it.', *gone
+            )
             return noted[where]
         if noted.get(where) != content and self.study.run.writable and processes.is_first():
             write_record(file, noted | {where: content})
@@ -264,9 +268,9 @@ class Given:
             logging.debug('%s is not known: %s', name, error)
             return unknown
 
-    def fits(self, name: str, rule: Callable[[BertConfig], bool]) -> bool:
-        """Return whether a rule holds for the configuration of the model."""
-        return self.holds(name, lambda: rule(self.value('pretrained').config), unknown=True)
+    def fits(self, name: str, rule: Callable[[BertConfig], bool], *, unknown: bool = True) -> bool:
+        """Return whether a rule holds for the configuration of the model, as `holds` does."""
+        return self.holds(name, lambda: rule(self.value('pretrained').config), unknown=unknown)
 
     def knows(self, name: str, read: Callable[[], Sequence[Example]]) -> bool:
         """Return whether the tokenizer knows the words of texts that come with the package."""
@@ -393,14 +397,3 @@ class Given:
 def some(examples: list[Example]) -> list[Example]:
     """Return some of the examples, evenly spread, from which costs are estimated."""
     return examples[:: max(len(examples) // _SAMPLE, 1)]
-
-
-def _noted(file: pathlib.Path) -> dict[str, str]:
-    """Return the digests that a run has noted; none if they cannot be read."""
-    try:
-        return read_record(file)
-    except FileNotFoundError:
-        return {}
-    except ValueError as error:
-        logging.warning('Noted anew: %s', error)
-        return {}

@@ -2,7 +2,6 @@
 
 import operator
 import pathlib
-from collections.abc import Sequence
 
 from ml_collections import ConfigDict
 
@@ -22,7 +21,13 @@ from bert_secrets_jax.runs.folder import check_folder
 def runs_of(config: ConfigDict, workdir: pathlib.Path) -> list[tuple[ConfigDict, pathlib.Path]]:
     """Return the settings and the folder of a run for each task that `data.task` names."""
     ranges.check(config)
-    _check_statistics(config.statistics)
+    if tuple(config.statistics) != SETTINGS['statistics'].default:
+        # Names of no statistic are refused before a model or a text is read. Loading the catalogue
+        # takes seconds.
+        from bert_secrets_jax.measure.catalogue import named
+
+        for name in config.statistics:
+            named(name)
     tasks = config.data.task.split(',') if config.data.source == 'glue' else []
     names = [get_task(task).name for task in tasks]
     if len(tasks) < 2:
@@ -37,16 +42,6 @@ def runs_of(config: ConfigDict, workdir: pathlib.Path) -> list[tuple[ConfigDict,
         of_task.data.task = name
         runs.append((of_task, workdir / name))
     return runs
-
-
-def _check_statistics(names: Sequence[str]) -> None:
-    """Refuse names of no statistic before a model or a text is read."""
-    if tuple(names) != SETTINGS['statistics'].default:
-        # Loading the catalogue takes seconds.
-        from bert_secrets_jax.measure.catalogue import named
-
-        for name in names:
-            named(name)
 
 
 def check(config: ConfigDict, workdir: pathlib.Path) -> None:
@@ -120,12 +115,25 @@ _QUESTIONS = {
 }
 
 
+# Settings that mean nothing for a source of texts.
+_MEANINGLESS = {
+    'segments': ('text_b', 'columns', 'label', 'labels', 'train_file'),
+    'tags': ('text_b', 'columns'),
+    **dict.fromkeys(('questions', 'treebank'), ('text_b', 'columns', 'label', 'labels')),
+}
+
+
 def reading(data: ConfigDict, split: str) -> Call:
     """Return the call that reads all texts of a split, with what is to be learnt from them.
 
     Readers that load JAX are imported where they are needed: the first errors take no time.
     """
+    for name in _MEANINGLESS.get(data.source, ()):
+        if data[name]:
+            setting = f'data.{name} means nothing with data.source={data.source}'
+            raise ValueError(f'The setting {setting}: leave it out.')
     bad_rows = {'bad_rows': data.bad_rows}
+    names = {name: tuple(data[name]) or None for name in ('labels', 'columns')}
     match data.source:
         case 'corpus':
             return call(read_corpus, split)
@@ -138,52 +146,34 @@ def reading(data: ConfigDict, split: str) -> Call:
             # comes with the package. The tokenizer tells how long they may be.
             from bert_secrets_jax.data.segments import read_segments
 
-            _refuse(data, 'text_b', 'columns', 'label', 'labels', 'train_file')
             return call(read_segments, data.file, count=0)
-        case 'tags':
-            _refuse(data, 'text_b', 'columns')
-            return _tags(_file(data, split), data)
         case 'questions':
             from bert_secrets_jax.data.questions import read_questions
 
-            _refuse(data, 'text_b', 'columns', 'label', 'labels')
             return call(read_questions, _file(data, split), **bad_rows)
         case 'treebank':
             from bert_secrets_jax.data.treebank import read_treebank
 
-            _refuse(data, 'text_b', 'columns', 'label', 'labels')
             return call(read_treebank, _file(data, split), **bad_rows)
-    columns = {name: data[name] for name in ('text_a', 'text_b', 'label')}
-    names = {name: tuple(data[name]) or None for name in ('labels', 'columns')}
-    return call(read_table, _file(data, split), **columns, **names, **bad_rows)
-
-
-def _refuse(data: ConfigDict, *names: str) -> None:
-    """Refuse settings that mean nothing for this source."""
-    for name in names:
-        if data[name]:
-            setting = f'data.{name} means nothing with data.source={data.source}'
-            raise ValueError(f'The setting {setting}: leave it out.')
-
-
-def _tags(file: str, data: ConfigDict) -> Call:
+        case 'file':
+            columns = {name: data[name] for name in ('text_a', 'text_b', 'label')}
+            return call(read_table, _file(data, split), **columns, **names, **bad_rows)
     from bert_secrets_jax.data.tagged import read_conllu, read_tagged
 
-    bad_rows = {'bad_rows': data.bad_rows}
-    match pathlib.PurePath(file).suffix.lower():
-        case '.conllu':
-            return call(read_conllu, file, column=data.label or 'upos', **bad_rows)
-        case '.jsonl':
-            # The default is the name of a text, and not of a list of words.
-            words = 'tokens' if data.text_a == 'text_a' else data.text_a
-            names = {'tags': data.label or 'tags', 'names': tuple(data.labels) or None}
-            return call(read_tagged, file, words=words, **names, **bad_rows)
-        case suffix:
-            raise ValueError(
-                f'{file}: words with tags are read from .jsonl and .conllu (Universal '
-                'Dependencies, other tags in a column such as misc.NER), not from '
-                f'{suffix or "a file without an ending"}.'
-            )
+    file = _file(data, split)
+    suffix = pathlib.PurePath(file).suffix.lower()
+    if suffix == '.conllu':
+        return call(read_conllu, file, column=data.label or 'upos', **bad_rows)
+    if suffix != '.jsonl':
+        raise ValueError(
+            f'{file}: words with tags are read from .jsonl and .conllu (Universal Dependencies, '
+            'other tags in a column such as misc.NER), not from '
+            f'{suffix or "a file without an ending"}.'
+        )
+    # The default is the name of a text, and not of a list of words.
+    words = 'tokens' if data.text_a == 'text_a' else data.text_a
+    tags = data.label or 'tags'
+    return call(read_tagged, file, words=words, tags=tags, names=names['labels'], **bad_rows)
 
 
 def text_name(data: ConfigDict, split: str) -> str:
@@ -220,11 +210,6 @@ def question_of(data: ConfigDict) -> str:
     if data.source == 'corpus':
         return 'Does a comment welcome the news?'
     return _QUESTIONS.get(get_task(data.task).name, '') if data.source == 'glue' else ''
-
-
-def metrics(data: ConfigDict) -> tuple[str, ...]:
-    """Return the names of the metrics of the settings; none stand for those of the task."""
-    return tuple(name.strip() for name in data.metrics.split(',')) if data.metrics else ()
 
 
 def label_names(data: ConfigDict) -> tuple[str, ...] | None:

@@ -32,6 +32,15 @@ OF_PROCESSES = {
 }  # fmt: skip
 
 
+@contextlib.contextmanager
+def mistakes_in_one_line() -> Iterator[None]:
+    """End the program with the first line of an error that a user can mend."""
+    try:
+        yield
+    except MENDABLE as error:
+        raise SystemExit(as_flags(f'error: {summary(error)}')) from None
+
+
 class Terminated(KeyboardInterrupt):
     """The process was asked to end (SIGTERM), as a scheduler does; handled like Ctrl-C."""
 
@@ -124,7 +133,12 @@ def run(
     """
     with interruptible():
         if not any(processes.values()):
-            _check(out, config, sections)
+            from bert_secrets_jax.programs import inputs
+
+            with mistakes_in_one_line():
+                if sections is not None and list(sections) != ['all']:
+                    titles.refuse_unknown(sections, titles.sections())
+                inputs.check(config, pathlib.Path(out))
         from bert_secrets_jax.processes import together
         from bert_secrets_jax.programs import conversation
 
@@ -132,14 +146,3 @@ def run(
         with together(**processes):
             answer = functools.partial(conversation.answer, chosen=sections)
             conversation.run_in(out, config, main or answer)
-
-
-def _check(out: str, config: ConfigDict, sections: Sequence[str] | None) -> None:
-    from bert_secrets_jax.programs import inputs
-
-    try:
-        if sections is not None and list(sections) != ['all']:
-            titles.refuse_unknown(sections, titles.sections())
-        inputs.check(config, pathlib.Path(out))
-    except MENDABLE as error:
-        raise SystemExit(as_flags(f'error: {summary(error)}')) from None

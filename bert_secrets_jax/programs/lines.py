@@ -87,24 +87,23 @@ def command(
     commands = []
     for flags, start in _starts(config):
         usual = flatten_dict(start.to_dict(), sep='.')
-        words = ['bert-secrets', *program, f'--model={own["model.name"]}', *flags]
-        words += [
-            f'--set={name}={own[name]}'
-            for name in own
-            if (read is None or name in read) and name != 'model.name' and name not in OF_NO_MATTER
-            if plain(own[name]) != plain(usual[name])
+        changed = [
+            f'--set={name}={value}'
+            for name, value in own.items()
+            if (read is None or name in read) and name not in ('model.name', *OF_NO_MATTER)
+            if plain(value) != plain(usual[name])
         ]
-        commands.append(words + [f'--out={out}'] * bool(out))
-    words = min(commands, key=len)
-    return ' '.join(map(quoted, _in_clone(*words[1:]) if in_clone() else words))
+        commands.append([*program, f'--model={own["model.name"]}', *flags, *changed])
+    words = min(commands, key=len) + [f'--out={out}'] * bool(out)
+    return ' '.join(map(quoted, _in_clone(*words) if in_clone() else ['bert-secrets', *words]))
 
 
 def _in_clone(program: str, *flags: str) -> list[str]:
     """Return a command with the names that the launchers of the clone have."""
-    given = {'--config': 'quickstart', '--out': 'results'}
-    given |= {flag: value for flag, _, value in (each.partition('=') for each in flags)}
+    given = {'--sections': '', '--config': 'quickstart', '--out': 'results'}
+    given |= dict(each.split('=', 1) for each in flags)
     name, colon, variant = given['--config'].partition(':')
-    words = [each for each in flags if each.startswith('--sections=')]
+    words = [f'--sections={given["--sections"]}'] * bool(given['--sections'])
     words += [f'--config=configs/{name}.py{colon}{variant}']
     words += [f'--config.model.name={given["--model"]}']
     words += [f'--config.{each[6:]}' for each in flags if each.startswith('--set=')]
@@ -124,17 +123,16 @@ def _starts(config: ConfigDict) -> list[tuple[list[str], ConfigDict]]:
         labels = () if any(',' in name for name in data.labels) else data.labels
         start = base.get_config()
         set_texts(start, **given, labels=labels)
+        given['labels'] = ','.join(labels)
         flags = [f'--{flag.replace("_", "-")}={value}' for flag, value in given.items() if value]
-        if labels:
-            flags.append(f'--labels={",".join(labels)}')
         return [(flags, start)]
-    starts = [([], quickstart.get_config())]
-    named = [('quickstart:smoke', quickstart.get_config('smoke'))]
-    named += [('base', base.get_config()), ('base:smoke', base.get_config('smoke'))]
+    named = [(quickstart, 'quickstart', 'smoke'), (base, 'base', ''), (base, 'base', 'smoke')]
     if data.source == 'glue':
-        tasks = [data.task, f'{data.task}:smoke']
-        named += [(f'paper:{task}', paper.get_config(task)) for task in tasks]
-    return starts + [([f'--config={name}'], start) for name, start in named]
+        named += [(paper, 'paper', data.task), (paper, 'paper', f'{data.task}:smoke')]
+    return [([], quickstart.get_config())] + [
+        ([f'--config={name}{":" * bool(variant)}{variant}'], config.get_config(variant))
+        for config, name, variant in named
+    ]
 
 
 def quoted(word: str) -> str:

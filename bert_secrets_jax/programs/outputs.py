@@ -18,12 +18,12 @@ from bert_secrets_jax.runs.run import digest
 
 def write_part(folder: pathlib.Path, part: Part, state: str) -> Part:
     """Write the files of a part, whose result depends on a `state`, and remove earlier ones."""
-    result, files, pictures = part.result, [], []
-    for name, frame in result.frames().items():
-        file = f'{file_name(part.name, name)}.csv'
-        write_csv(folder / file, list(frame.columns), frame.itertuples(index=False))
-        files.append(file)
-    figures = result.figures()
+    result, pictures = part.result, []
+    tables = {file_name(part.name, name): frame for name, frame in result.frames().items()}
+    tables[f'findings/{part.name}'] = findings_frame(result.findings())
+    for name, frame in tables.items():
+        write_csv(folder / f'{name}.csv', list(frame.columns), frame.itertuples(index=False))
+    files, figures = [f'{name}.csv' for name in tables], result.figures()
     for name in figures:
         figure, stem = figures[name], file_name(part.name, name)
         svg = plots.save(figure, folder / 'figures', stem)
@@ -31,9 +31,6 @@ def write_part(folder: pathlib.Path, part: Part, state: str) -> Part:
         if name in figures.shown():
             numbers = figure_numbers(figure, part.name)
             pictures.append(Picture(stem, svg.read_text('utf-8'), figure.caption, numbers))
-    table, file = findings_frame(result.findings()), f'findings/{part.name}.csv'
-    write_csv(folder / file, list(table.columns), table.itertuples(index=False))
-    files.append(file)
     manifest = read_manifest(folder)
     former = manifest.get(part.name, {}).get('files', [])
     about = {
@@ -50,8 +47,8 @@ def write_part(folder: pathlib.Path, part: Part, state: str) -> Part:
 
 def read_part(folder: pathlib.Path, part: Part, state: str) -> Part:
     """Return a part with the pictures written for the same result, or write its files."""
-    written = read_manifest(folder).get(part.name)
-    if not written or written.get('used') != _state(part.result, state):
+    written = read_manifest(folder).get(part.name, {})
+    if written.get('used') != _state(part.result, state):
         return write_part(folder, part, state)
     changed = differing(folder, written['sha256_of'])
     for file in changed:
@@ -79,8 +76,8 @@ def _write_manifest(folder: pathlib.Path, parts: dict[str, dict]) -> None:
 
 def _state(result: Result, state: str) -> str:
     """Return what the files of a result depend on: its own state, its names, this code."""
-    code = describe_versions()
-    code = [code['bert_secrets_jax'], code['commit']]
+    versions = describe_versions()
+    code = [versions[name] for name in ('bert_secrets_jax', 'commit')]
     return digest([state, str(result.subject), type(result).__name__, result.FORMAT, code])
 
 

@@ -8,17 +8,21 @@ from typing import Any, ClassVar, Literal
 from absl import logging
 
 from bert_secrets_jax.analyses.attention_change import for_reading
-from bert_secrets_jax.analyses.common.texts import TextSettings, with_progress
+from bert_secrets_jax.analyses.common.texts import (
+    TextSettings,
+    batches_of,
+    encoded_of,
+    in_one_pass,
+    with_progress,
+)
 from bert_secrets_jax.analyses.declaration import ANALYSES
 from bert_secrets_jax.brief import MENDABLE
-from bert_secrets_jax.data.encoding import Encoded, bucket, mark, tokenize
 from bert_secrets_jax.files import sha256
 from bert_secrets_jax.measure.catalogue import (
     CATALOGUE,
     RELATIONS,
     Described,
     change,
-    measure,
     measure_change,
     named,
 )
@@ -38,7 +42,7 @@ class SharedSettings(TextSettings):
     given: Given
 
     def tables(self, pretrained, texts, statistics):
-        return tables_before(self.given, statistics)
+        return measured_before(self.given, statistics)[0]
 
     def changes(self, pretrained, tuned, texts, statistics):
         if tuned is None:
@@ -47,7 +51,7 @@ class SharedSettings(TextSettings):
         return {str(seed): tables_after(self.given, seed, statistics) for seed in seeds}
 
     def links(self, pretrained, texts, relations, statistics, *, draws, seed):
-        return self.tables(pretrained, texts, statistics), relation_scores(self.given)
+        return measured_before(self.given, statistics, list(directions(RELATIONS)))
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -60,96 +64,78 @@ class Measured:
     scores: LinkScores | None = None
 
 
-def tables_before(given: Given, described: Sequence[Described]) -> dict[str, HeadTable]:
-    """Return tables of statistics of the model as it is, by name."""
-    measured = _before(given, described, ())
-    return {each.name: measured[each.name].table for each in described}
+def measured_before(
+    given: Given, described: Sequence[Described], titles: Sequence[str] = ()
+) -> tuple[dict[str, HeadTable], dict[str, LinkScores]]:
+    """Return tables of statistics of the model as it is, by name, and parts of tests of relations.
 
-
-def relation_scores(given: Given) -> dict[str, LinkScores]:
-    """Return the parts of the tests of section 4.5's relations, by the directions' titles."""
-    titles = list(directions(RELATIONS))
-    measured = _before(given, (), titles)
-    return {title: measured[_random(title)].scores for title in titles}
-
-
-def _before(
-    given: Given, described: Sequence[Described], titles: Sequence[str]
-) -> dict[str, Measured]:
-    statistics = {each.name: each for each in described}
-    keys = {name: statistic_key(given, each) for name, each in statistics.items()}
-    if titles:
-        keys |= _keys_of_links(given)
+    The relations are those of section 4.5, by the titles of their directions.
+    """
+    of_each = {each.name: (each, statistic_key(given, each)) for each in described}
     classified = any(each.classifier is not None for each in described)
-    for each, key in _wanted_by_others(given, 'wants'):
+    others = {
+        name: (each, key)
+        for name, (each, key) in _wanted_by_others(given, 'wants')
         # Classes of patterns take longer to compile than all else, and have a pass of their own:
         # the first picture does not wait for them.
-        if (each.classifier is not None) != classified:
-            continue
-        statistics[each.name] = each
-        keys[each.name] = key
-        if each.relations:
-            keys |= _keys_of_links(given)
+        if (each.classifier is not None) == classified
+    }
+    of_each |= others
+    keys = {name: key for name, (_, key) in of_each.items()}
+    if titles or any(each.relations for each, _ in others.values()):
+        keys |= _keys_of_links(given)
 
     def compute(missing: Sequence[str]) -> dict[str, Measured]:
-        wanted = [each for name, each in statistics.items() if name in missing]
+        wanted = [each for name, (each, _) in of_each.items() if name in missing]
         links = [title for title in directions(RELATIONS) if _random(title) in missing]
-        return _measure(given, wanted, links)
+        settings = _settings(given, bool(links) or any(each.annotated for each in wanted))
+        model, random, scores = given.value('pretrained'), {}, {}
+        encoded = with_random = encoded_of(model, given.value('texts'), settings, annotated=False)
+        if links:
+            how = {'draws': given['links.draws'], 'seed': given['seed']}
+            with_random, random = with_random_links(encoded, RELATIONS, **how)
+        tables = in_one_pass(model, with_random, wanted, settings, 'Attention', also=random)
+        if links:
+            scores = link_scores(encoded, RELATIONS, tables)
+        measured = {each.name: Measured(table=tables[each.name]) for each in wanted}
+        return measured | {_random(title): Measured(scores=scores[title]) for title in links}
 
-    asked = [*(each.name for each in described), *map(_random, titles)]
-    return _kept(given, keys, compute, asked)
-
-
-def _measure(
-    given: Given, wanted: Sequence[Described], links: Sequence[str]
-) -> dict[str, Measured]:
-    annotated, settings = bool(links) or any(each.annotated for each in wanted), _settings(given)
-    encoded = _encoded(given, annotated, settings.max_length)
-    with_random, random = encoded, {}
-    if links:
-        with_random, random = with_random_links(
-            encoded, RELATIONS, draws=given['links.draws'], seed=given['seed']
-        )
-    batches = with_progress(bucket(with_random, **settings.bucketing), 'Attention')
-    tables = measure(given.value('pretrained'), batches, wanted, also=random, mesh=settings.mesh)
-    measured = {each.name: Measured(table=tables[each.name]) for each in wanted}
-    if links:
-        scores = link_scores(encoded, RELATIONS, tables)
-        measured |= {_random(title): Measured(scores=scores[title]) for title in links}
-    return measured
+    names = [each.name for each in described]
+    kept = _kept(given, keys, compute, [*names, *map(_random, titles)])
+    scores = {title: kept[_random(title)].scores for title in titles}
+    return {name: kept[name].table for name in names}, scores
 
 
 def tables_after(given: Given, seed: int, described: Sequence[Described]) -> dict[str, HeadTable]:
     """Return tables of the model of a seed, of its changes, and of comparisons, by name."""
     tuned = {'finetuned': given.input('tuned').key, 'seed': seed}
-    of_each = {each.name: (each, statistic_key(given, each)) for each in described}
-    padded = _PADDED in of_each
-    if not padded:
-        others = _wanted_by_others(given, 'compares')
-        of_each |= {each.name: (each, key) for each, key in others}
-    names, keys = {}, {}
-    for each, key in of_each.values():
-        for name in [each.name] if each.pairwise else [each.name, change(each.name)]:
-            names[name], keys[name] = each, key | tuned | {'of': name}
+    asked = {each.name: (each, statistic_key(given, each)) for each in described}
+    padded = _PADDED in asked
+    of_each = asked if padded else asked | dict(_wanted_by_others(given, 'compares'))
+    keys = {
+        name: (each, key | tuned | {'of': name})
+        for each, key in of_each.values()
+        for name in [each.name, *[change(each.name)] * (not each.pairwise)]
+    }
 
     def compute(missing: Sequence[str]) -> dict[str, Measured]:
-        wanted = list({names[name].name: names[name] for name in missing}.values())
-        settings = _settings(given)
+        wanted = list({keys[name][0].name: keys[name][0] for name in missing}.values())
+        settings = _settings(given, any(each.annotated for each in wanted))
         settings = for_reading('notebook', settings) if padded else settings
-        annotated = any(each.annotated for each in wanted)
-        encoded = _encoded(given, annotated, settings.max_length)
+        model, texts = given.value('pretrained'), given.value('texts')
         tables = measure_change(
-            given.value('pretrained'),
+            model,
             given.value('tuned').models[given.study.seeds.index(seed)],
-            with_progress(bucket(encoded, **settings.bucketing), f'Change (seed {seed})'),
+            with_progress(
+                batches_of(model, texts, settings, annotated=False), f'Change (seed {seed})'
+            ),
             wanted,
             mesh=settings.mesh,
         )
         return {name: Measured(table=table) for name, table in tables.items()}
 
-    asked = {each.name for each in described}
-    wanted = [name for name, each in names.items() if each.name in asked]
-    kept = _kept(given, keys, compute, wanted)
+    wanted = [name for name, (each, _) in keys.items() if each.name in asked]
+    kept = _kept(given, {name: key for name, (_, key) in keys.items()}, compute, wanted)
     return {name: measured.table for name, measured in kept.items()}
 
 
@@ -173,7 +159,7 @@ def _kept(
 
 def _wanted_by_others(
     given: Given, wanted: Literal['wants', 'compares']
-) -> Iterator[tuple[Described, dict[str, Any]]]:
+) -> Iterator[tuple[str, tuple[Described, dict[str, Any]]]]:
     """Yield statistics that others want, with what they depend on, of which that is known."""
     try:
         sections = [ANALYSES[name] for name in given.study.watched]
@@ -184,7 +170,7 @@ def _wanted_by_others(
         return
     for each in described:
         try:
-            yield each, statistic_key(given, each)
+            yield each.name, (each, statistic_key(given, each))
         except MENDABLE as error:
             logging.debug('%s is not measured now: %s', each.name, error)
 
@@ -197,15 +183,11 @@ def _keys_of_links(given: Given) -> _Keys:
     return {_random(title): key for title in directions(RELATIONS)}
 
 
-def _encoded(given: Given, annotated: bool, max_length: int | None) -> Encoded:
-    texts, tokenizer = given.value('texts'), given.value('pretrained').tokenizer
-    encoded = tokenize(tokenizer, texts, max_length=max_length)
+def _settings(given: Given, annotated: bool) -> TextSettings:
+    """Return how texts are read; with annotations if words are wanted, and known."""
     wanted = given.has_words and (annotated or given.study.has_trees)
-    return mark(encoded, given.value('annotations')) if wanted else encoded
-
-
-def _settings(given: Given) -> TextSettings:
-    return TextSettings(**vars(given.study.compute()))
+    annotations = given.value('annotations') if wanted else None
+    return TextSettings(**vars(given.study.compute()), annotations=annotations)
 
 
 def _on_texts(given: Given) -> dict[str, Any]:

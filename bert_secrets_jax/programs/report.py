@@ -24,7 +24,7 @@ from bert_secrets_jax.programs.inputs import is_own, question_of, texts_in_words
 from bert_secrets_jax.programs.lines import Names, Reproduction, command, lines_of
 from bert_secrets_jax.programs.outputs import read_part, remove_parts, write_part
 from bert_secrets_jax.programs.pace import machine, pace_of
-from bert_secrets_jax.programs.sections import SECTIONS, applicable, chosen_of, left_out
+from bert_secrets_jax.programs.sections import SECTIONS, applicable, chosen_of
 from bert_secrets_jax.programs.settings import in_clone
 from bert_secrets_jax.programs.sources import mend_finetunings
 from bert_secrets_jax.programs.study import Study
@@ -55,16 +55,19 @@ class Studied:
 
     Attributes:
       group: The beginning of the headings, the name of the task; empty for a single study.
-      states: The digest of what each result depends on.
       offers: The sections that are not computed, with what they cost.
     """
 
     study: Study
     group: str
     parts: dict[str, Part] = dataclasses.field(default_factory=dict)
-    states: dict[str, str] = dataclasses.field(default_factory=dict)
     lines: dict[str, Reproduction] = dataclasses.field(default_factory=dict)
     offers: Sequence[Offer] = ()
+
+    @property
+    def lead(self) -> str:
+        """The beginning of what is said of this study among several."""
+        return f'{self.group}: ' if self.group else ''
 
     @property
     def given(self) -> Given:
@@ -78,8 +81,13 @@ class Studied:
 
     def results_of(self, names: Iterable[str]) -> dict[str, Result]:
         """Return the results that exist, by the names of their sections."""
-        parts = {name: self.parts[name] for name in names if name in self.parts}
-        return {name: part.result for name, part in parts.items() if part.result is not None}
+        found = {name: self.parts[name].result for name in names if name in self.parts}
+        return {name: result for name, result in found.items() if result is not None}
+
+    def tell(self, name: str, message: str, why: str = 'failed', chapter: str = '') -> None:
+        """Put on the page why a section has no result."""
+        told = Part(name, message=message, group=self.group, chapter=chapter, why=why)
+        self.parts[name] = told
 
     def in_order(self) -> list[Part]:
         """Return the parts in the order of the page, by their chapters."""
@@ -129,43 +137,40 @@ def write_report(studies: Sequence[Study], chosen: Sequence[str] | None = None) 
     for study in studies:
         answers = Studied(study, study.corpus if several else '')
         every.append(answers)
-        names = chosen_of(study, chosen)
-        if _read_inputs(answers, path.parent, failures, alone=not several):
-            for name, missing in left_out(study, chosen).items():
-                message = f'Left out: {name} needs {missing}.'
-                logging.warning('%s%s', _lead(answers.group), message)
-                left = Part(name, message=message, group=answers.group, why='left out')
-                answers.parts[name] = left
+        names, left = chosen_of(study, chosen)
+        # A fault of the model or of the texts is told once.
+        message, read = '', functools.partial(_read_inputs, answers.given)
+        if several:
+            message = _attempt(f'{answers.group}: inputs', read, path.parent, failures)
+        else:
+            read()
+        if message:
+            answers.tell('inputs', message)
+        else:
+            for name, lacking in left.items():
+                told = f'Left out: {name} needs {lacking}.'
+                logging.warning('%s%s', answers.lead, told)
+                answers.tell(name, told, 'left out')
             _answer(answers, names, write, failures)
         # The inputs of one task are freed before the next one begins.
         study.release()
     write([])
     if several:
-        write_together = functools.partial(_write_side_by_side, path, every)
-        side_by_side = functools.partial(processes.on_first, write_together)
-        _attempt('side by side', side_by_side, path.parent, failures)
+        _attempt(
+            'side by side',
+            lambda: processes.on_first(lambda: write_part(path.parent, _side_by_side(every), '')),
+            path.parent,
+            failures,
+        )
     if failures:
         lines = [f'error: {error} ({", ".join(names)})' for error, names in failures.items()]
         raise SystemExit('\n'.join(lines))
     return every
 
 
-def _read_inputs(
-    answers: Studied, folder: pathlib.Path, failures: dict[str, list[str]], *, alone: bool
-) -> bool:
-    """Read model and texts first, so that what is wrong with them fails once, if not `alone`."""
-
-    def read() -> None:
-        answers.given.digest('pretrained')
-        answers.given.digest('texts')
-
-    if alone:
-        read()
-        return True
-    message = _attempt(f'{answers.group}: inputs', read, folder, failures)
-    if message:
-        answers.parts['inputs'] = Part('inputs', message=message, group=answers.group)
-    return not message
+def _read_inputs(given: Given) -> None:
+    given.digest('pretrained')
+    given.digest('texts')
 
 
 def _answer(
@@ -178,9 +183,8 @@ def _answer(
     study = answers.study
     processes.on_first(functools.partial(mend_finetunings, study))
     _read_finished(answers)
-    pending = [name for name in names if name not in answers.parts]
-    pending += [name for name in LAST if name in names and name not in pending]
-    pending.sort(key=list(SECTIONS).index)
+    known = answers.parts.keys() - LAST
+    pending = [name for name in SECTIONS if name in names and name not in known]
     study.watched = tuple(names)
     left, start = _tell_costs(answers, pending), time.monotonic()
     # A page of which nothing has changed is written once, at the end.
@@ -188,28 +192,27 @@ def _answer(
     for number, name in enumerate(pending, 1):
         if grows:
             write(pending[number - 1 :])
-        title, rest = f'{_lead(answers.group)}{name}', ''
+        title, rest = f'{answers.lead}{name}', ''
         if left is not None:
             seconds = in_words(left(number - 1, time.monotonic() - start))
             rest = f'. About {seconds} left{f" for {answers.group}" * bool(answers.group)}.'
         logging.info('Section %d of %d: %s%s', number, len(pending), title, rest)
-        place = {'group': answers.group, 'chapter': _chapter(name)}
-
-        def attempt(name=name, place=place, title=title) -> None:
-            try:
-                _put(answers, name, answers.given.answer(name))
-            except TooFewTextsError as error:
-                logging.warning('%s: %s', title, error)
-                few = Part(name, message=str(error), why='too few texts', **place)
-                answers.parts[name] = few
-
-        message = _attempt(title, attempt, study.folder, failures)
+        answer = functools.partial(_answer_one, answers, name)
+        message = _attempt(title, answer, study.folder, failures)
         if message:
-            answers.parts[name] = Part(name, message=message, **place)
+            answers.tell(name, message, chapter=SECTIONS[name].group)
             # A statistic that it wants may be the one that failed: the others go on without it.
             study.watched = tuple(pending[number:])
     # Something computed for these, such as a fine-tuning, may be all that another section needs.
     _read_finished(answers)
+
+
+def _answer_one(answers: Studied, name: str) -> None:
+    try:
+        _put(answers, name, answers.given.answer(name))
+    except TooFewTextsError as error:
+        logging.warning('%s%s: %s', answers.lead, name, error)
+        answers.tell(name, str(error), 'too few texts', SECTIONS[name].group)
 
 
 def _tell_costs(answers: Studied, pending: Sequence[str]) -> Callable[[int, float], float] | None:
@@ -217,12 +220,11 @@ def _tell_costs(answers: Studied, pending: Sequence[str]) -> Callable[[int, floa
 
     Returns how many seconds are left (`Pace.left`); None where that is not known.
     """
-    study = answers.study
-    given = answers.given
+    study, given = answers.study, answers.given
     known = {'weights': given.digest('pretrained'), **machine()}
     pace = functools.cache(lambda: study.run.keep('pace', Pace, known, lambda: pace_of(given)))
-    others = applicable(study, ('always', 'all', 'name'))
-    others = [each for each in others if each not in (*answers.parts, *pending, *LAST)]
+    there = {*answers.parts, *pending, *LAST}
+    others = [name for name in applicable(study) if name not in there]
 
     def offered(wanted: Mapping[str, Cost]) -> Offers:
         found = []
@@ -240,7 +242,7 @@ def _tell_costs(answers: Studied, pending: Sequence[str]) -> Callable[[int, floa
         wanted = {part: cost for name in computed for part, cost in parts[name].items()}
         if wanted:
             seconds = in_words(pace().seconds(wanted.values()))
-            told = _lead(answers.group), ', '.join(computed), seconds
+            told = answers.lead, ', '.join(computed), seconds
             logging.info('%sTo compute: %s. About %s on this machine.', *told)
         depends_on = {'others': others, 'config': study.config.to_dict(), **known}
         depends_on |= {'started by': 'experiments'} if in_clone() else {}
@@ -274,7 +276,7 @@ def _read_finished(answers: Studied) -> None:
         stale.append(section.files)
         if name in answers.parts and answers.parts[name].result is not None:
             # It was finished before another result that it is about was computed.
-            del answers.parts[name], answers.states[name]
+            del answers.parts[name]
     processes.on_first(lambda: remove_parts(answers.study.folder, stale))
 
 
@@ -282,28 +284,26 @@ def _put(answers: Studied, name: str, result: Result) -> None:
     """Write the files of a result, if they are not written yet, and put it on the page."""
     study = answers.study
     others = {each: found for each, found in answers.results_of(SECTIONS).items() if each != name}
-    answers.states[name] = Given(study, others).state(name)
+    state = Given(study, others).state(name)
     texts, main = _texts(result, study.subject, own=is_own(study.config.data))
     answers.lines[name] = lines_of(Given(study, others), name)
     part = Part(
         SECTIONS[name].files,
         result,
         group=answers.group,
-        chapter=_chapter(name),
+        chapter=SECTIONS[name].group,
         about=texts,
         main=main,
         folder=f'{quote(study.folder.name)}/' if answers.group else '',
         made_by=answers.lines[name].pairs,
     )
-    written = processes.on_first(lambda: read_part(study.folder, part, answers.states[name]))
-    answers.parts[name] = written or part
+    answers.parts[name] = processes.on_first(lambda: read_part(study.folder, part, state)) or part
 
 
 def _write(path: pathlib.Path, every: Sequence[Studied], to_come: Sequence[str]) -> None:
-    studies = [answers.study for answers in every]
     details: dict[str, Mapping[str, Any]] = {}
     for answers in every:
-        study, lead = answers.study, _lead(answers.group)
+        study, lead = answers.study, answers.lead
         versions = read_json(study.folder / 'versions.json').items()
         details[f'{lead}Settings of this run'] = flatten_dict(study.config.to_dict(), sep='.')
         details[f'{lead}Versions'] = {k: each for k, each in versions if each != 'not installed'}
@@ -315,7 +315,7 @@ def _write(path: pathlib.Path, every: Sequence[Studied], to_come: Sequence[str])
     lead = _lead_of(every)
     offers = [offer for answers in every for offer in answers.offers]
     made = [[part.name, part.group, part.message, part.made_by] for part in parts]
-    written = [read_manifest(study.folder) for study in studies]
+    written = [read_manifest(answers.study.folder) for answers in every]
     offered = [dataclasses.asdict(offer) for offer in offers]
     made_of = digest([made, written, offered, details, list(to_come), lead])
     if is_made_of(path, made_of):
@@ -323,7 +323,7 @@ def _write(path: pathlib.Path, every: Sequence[Studied], to_come: Sequence[str])
     tasks = [part for part in [_side_by_side(every)] if part is not None]
     write_page(
         path,
-        title=f'What the heads of {studies[0].model_name} attend to',
+        title=f'What the heads of {every[0].study.model_name} attend to',
         lead=lead,
         told={one.group: headlines(one.results_of(SECTIONS), one.study.corpus) for one in every},
         parts=[*tasks, *parts],
@@ -332,10 +332,6 @@ def _write(path: pathlib.Path, every: Sequence[Studied], to_come: Sequence[str])
         offers=offers,
         made_of=made_of,
     )
-
-
-def _chapter(section: str) -> str:
-    return SECTIONS[section].group
 
 
 def _texts(result: Result, subject: Subject, *, own: bool) -> tuple[str, bool]:
@@ -348,16 +344,12 @@ def _texts(result: Result, subject: Subject, *, own: bool) -> tuple[str, bool]:
 def headlines(results: Mapping[str, Result], texts: str) -> list[str]:
     """Return what results say of these texts: which heads matter, what they do, what changed."""
 
-    def mine(result: Result) -> bool:
-        return result.subject.texts.startswith(texts)
-
-    own = {name: result for name, result in results.items() if mine(result)}
+    own = {k: result for k, result in results.items() if result.subject.texts.startswith(texts)}
 
     def first(*names: str, also: Sequence[str] = ()) -> list[str]:
         found = next((own[name].findings() for name in names if name in own), [])
-        found = [each for each in found if not each.warning]
-        others = [each for each in found[1:] if each.name in also]
-        return [each.sentence for each in [*found[:1], *others]]
+        said = [each for each in found if not each.warning]
+        return [each.sentence for each in said if each is said[0] or each.name in also]
 
     marks = {name: result.head_marks() for name, result in results.items()}
     # Heads are counted as all results colour them, and only kinds of these texts are named.
@@ -404,10 +396,6 @@ def _side_by_side(every: Sequence[Studied]) -> Part | None:
     return Part('tasks', found)
 
 
-def _write_side_by_side(path: pathlib.Path, every: Sequence[Studied]) -> None:
-    write_part(path.parent, _side_by_side(every), '')
-
-
 def _attempt(
     name: str, make: Callable[[], None], folder: pathlib.Path, failures: dict[str, list[str]]
 ) -> str:
@@ -433,16 +421,10 @@ def _attempt(
 
 def one_line(error: Exception, folder: pathlib.Path) -> str:
     """Return the first line of an error; `error.txt` in the folder has all of several lines."""
-    if len(str(error).strip().splitlines()) > 1:
-        details = folder / 'error.txt'
-        if not processes.is_first():
-            return summary(error)
-        former = details.read_text(errors='replace') if details.exists() else ''
-        if f'{error}\n' not in former:
-            write_text(details, f'{former}{error}\n')
-        return f'{summary(error)} All of them: {details}'
-    return summary(error)
-
-
-def _lead(group: str) -> str:
-    return f'{group}: ' if group else ''
+    line, details = summary(error), folder / 'error.txt'
+    if len(str(error).strip().splitlines()) < 2 or not processes.is_first():
+        return line
+    former = details.read_text(errors='replace') if details.exists() else ''
+    if f'{error}\n' not in former:
+        write_text(details, f'{former}{error}\n')
+    return f'{line} All of them: {details}'

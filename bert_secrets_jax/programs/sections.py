@@ -1,6 +1,6 @@
 """The sections of a report: which a run can answer, which were asked for, and what they lack."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 
 from bert_secrets_jax.analyses.declaration import ANALYSES as SECTIONS
 from bert_secrets_jax.programs.sources import Given
@@ -16,34 +16,25 @@ def missing(study: Study, name: str) -> str:
     return SECTIONS[name].missing(Given(study))
 
 
-def applicable(study: Study, asked: Collection[str] = ('always', 'all')) -> list[str]:
-    """Return the names of the sections of a report whose inputs the run has."""
-    return [
-        name
-        for name, section in SECTIONS.items()
-        if section.report in asked and not missing(study, name)
-    ]
+def applicable(study: Study) -> list[str]:
+    """Return the names of the sections whose inputs the run has."""
+    return [name for name in SECTIONS if not missing(study, name)]
 
 
-def left_out(study: Study, names: Sequence[str] | None) -> dict[str, str]:
-    """Return what sections need that a report lacks because its texts are not English."""
-    asked = {(): ('always',), (ALL,): ('always', 'all')}.get(tuple(names or ()), ())
-    chosen = [name for name, each in SECTIONS.items() if each.report in asked]
-    needed, foreign = {name: missing(study, name) for name in chosen}, Given(study).foreign
-    return {name: each for name, each in needed.items() if foreign and foreign in each}
-
-
-def chosen_of(study: Study, names: Sequence[str] | None) -> list[str]:
-    """Return the names of the sections that somebody asked for.
+def chosen_of(study: Study, names: Sequence[str] | None) -> tuple[list[str], dict[str, str]]:
+    """Return the names of the sections that somebody asked for, and what is left out.
 
     ['all'] takes all with inputs but those of hours, None those that answer the paper's questions.
+    Of these, sections are left out because the texts are not English, with what they need.
     """
-    if names is None:
-        return applicable(study, ('always',))
-    if list(names) == [ALL]:
-        return applicable(study)
-    check(study, names)
-    return list(names)
+    if names is not None and list(names) != [ALL]:
+        check(study, names)
+        return list(names), {}
+    asked = ('always', 'all') if names else ('always',)
+    needed = {name: missing(study, name) for name, e in SECTIONS.items() if e.report in asked}
+    foreign = Given(study).foreign
+    left = {name: lacking for name, lacking in needed.items() if foreign and foreign in lacking}
+    return [name for name, lacking in needed.items() if not lacking], left
 
 
 def check(study: Study, names: Sequence[str]) -> None:

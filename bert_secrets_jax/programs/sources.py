@@ -15,7 +15,7 @@ from bert_secrets_jax.data.corpus import similarity_sample
 from bert_secrets_jax.data.language import language_of
 from bert_secrets_jax.data.linguistics import annotate, annotations_file
 from bert_secrets_jax.data.masking import Masking
-from bert_secrets_jax.data.tasks import draw, examples_of, joined, unseen
+from bert_secrets_jax.data.tasks import examples_of, joined, unseen
 from bert_secrets_jax.data.treebank import read_treebank, treebank_sample
 from bert_secrets_jax.devices import SEEDS, make_mesh
 from bert_secrets_jax.files import sha256
@@ -64,10 +64,10 @@ def pretrained(given: Given) -> Call:
 
 
 def _is_masked_lm(given: Given) -> str:
-    def find() -> bool:
-        return given.value('pretrained').config.head == MASKED_LM
+    def predicts(config: BertConfig) -> bool:
+        return config.head == MASKED_LM
 
-    is_one = given.holds('predicts wordpieces', find, unknown=False)
+    is_one = given.fits('predicts wordpieces', predicts, unknown=False)
     return '' if is_one else 'a model with the head of a masked LM'
 
 
@@ -78,11 +78,10 @@ def masked_lm(given: Given) -> Call:
 
 
 def _pools(given: Given) -> str:
-    def find() -> bool:
-        pooling = given.value('pretrained').config.pooling
-        return pooling is not None and not pooling.refused
+    def pools(config: BertConfig) -> bool:
+        return config.pooling is not None and not config.pooling.refused
 
-    if given.holds('says how it pools', find, unknown=False):
+    if given.fits('says how it pools', pools, unknown=False):
         return ''
     return 'a model that says how it pools, such as a folder of sentence-transformers'
 
@@ -282,11 +281,9 @@ def train_texts(given: Given) -> str:
 @an_input(missing=_training)
 def train(given: Given) -> Call:
     """Return the training examples: `train.max_examples` of them."""
-    wanted, every = given['train.max_examples'], _reading(given, 'train')
+    every = _reading(given, 'train')
     every = dataclasses.replace(every, make=lambda: given.value('all_train'))
-    if not wanted:
-        return every
-    return Call(draw, (every, wanted, given['seed']), aside={'setting': 'train.max_examples'})
+    return given.draw(every, 'train.max_examples') if given['train.max_examples'] else every
 
 
 def _name_of_ablated(given: Given) -> str:
@@ -301,11 +298,8 @@ def ablated(given: Given) -> Call:
 
     Behind them come `ablation.left_out_examples` training texts that no model is trained on.
     """
-    drawn, more = given.drawn('dev', 'ablation.max_examples'), given['ablation.left_out_examples']
-    if not more:
-        return drawn
-    left = _left_out(given, 'ablation.left_out_examples', 'dev')
-    return call(joined, drawn, left)
+    drawn, more = given.drawn('dev', 'ablation.max_examples'), 'ablation.left_out_examples'
+    return call(joined, drawn, _left_out(given, more, 'dev')) if given[more] else drawn
 
 
 @an_input()
@@ -320,7 +314,7 @@ def _left_out(given: Given, setting: str, others: str) -> Call:
     """Return as many training texts as a setting says, neither trained on nor among others."""
     wanted, every = given[setting], given.input('all_train')
     left = call(unseen, every, given.input('train'), given.input(others))
-    drawn = Call(draw, (left, wanted, given['seed']), aside={'setting': setting})
+    drawn = given.draw(left, setting)
 
     def load() -> Any:
         if given.study.as_it_is:
@@ -403,13 +397,10 @@ def _name_of_treebank(given: Given) -> str:
 
 
 def _trees(given: Given, part: str) -> Call:
-    path, wanted, seed = given[f'treebank.{part}'], given[f'treebank.max_{part}'], given['seed']
-    read = call(treebank_sample, part)
+    path, read = given[f'treebank.{part}'], call(treebank_sample, part)
     if path:
         read = call(read_treebank, path, bad_rows=given['data.bad_rows'])
-    if not wanted:
-        return read
-    return Call(draw, (read, wanted, seed), aside={'setting': f'treebank.max_{part}'})
+    return given.draw(read, f'treebank.max_{part}')
 
 
 @an_input(missing=_treebank, label=_name_of_treebank)
@@ -520,8 +511,8 @@ def max_length(given: Given) -> int:
 @an_input()
 def metrics(given: Given) -> tuple[str, ...] | None:
     """Return the metrics that the settings name; None for those of the task."""
-    _ = given['data.metrics']
-    return inputs.metrics(given.study.config.data) or None
+    names = given['data.metrics']
+    return tuple(name.strip() for name in names.split(',')) if names else None
 
 
 @an_input()

@@ -56,16 +56,11 @@ class Study:
         return pathlib.PurePath(name).name if is_folder else name
 
     @property
-    def task(self) -> str | None:
-        """The name of the task of GLUE; None for other texts."""
-        data = self.config.data
-        return get_task(data.task).name if data.source == 'glue' else None
-
-    @property
     def subject(self) -> Subject:
-        """The names of the model and the texts, for sentences and captions."""
-        texts = inputs.text_name(self.config.data, self.config.data.split)
-        return Subject(self.model_name, texts, self.task)
+        """The names of the model, the texts and the task of GLUE, for sentences and captions."""
+        data = self.config.data
+        task = get_task(data.task).name if data.source == 'glue' else None
+        return Subject(self.model_name, inputs.text_name(data, data.split), task)
 
     @property
     def corpus(self) -> str:
@@ -89,11 +84,14 @@ class Study:
     def has_training(self) -> bool:
         """Whether there are texts to fine-tune on."""
         data = self.config.data
-        if data.source in ('tags', 'questions'):
-            return data.train_file is not None
-        if data.source in ('segments', 'treebank'):
-            return False
-        return data.source != 'file' or (data.label is not None and data.train_file is not None)
+        match data.source:
+            case 'segments' | 'treebank':
+                return False
+            case 'tags' | 'questions':
+                return data.train_file is not None
+            case 'file':
+                return None not in (data.label, data.train_file)
+        return True
 
     @property
     def as_it_is(self) -> bool:

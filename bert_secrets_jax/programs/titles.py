@@ -25,12 +25,10 @@ def sections() -> Mapping[str, Declared]:
 
 def groups() -> dict[str, dict[str, str]]:
     """Return the question of each section, by its group and its name."""
-    every = sections().values()
-    names = dict.fromkeys((*GROUPS, *(each.group for each in every)))
-    return {
-        group: {each.section: each.question for each in every if each.group == group}
-        for group in names
-    }
+    found: dict[str, dict[str, str]] = {group: {} for group in GROUPS}
+    for name, each in sections().items():
+        found.setdefault(each.group, {})[name] = each.question
+    return found
 
 
 def programs() -> dict[str, str]:

@@ -7,7 +7,7 @@ import pytest
 
 from benchmarks import cost, formulas, tpu_aot
 from benchmarks.chips import MACHINES
-from benchmarks.programs import PROGRAMS, Setup, collect, model_config, train_gradients
+from benchmarks.programs import PROGRAMS, Setup, collect, model_config
 from bert_secrets_jax.data.encoding import Batch
 
 SMALL = {
@@ -59,21 +59,6 @@ def test_chips_exchange_sums_and_no_maps():
     maps = 2 * 2 * 2 * 128 * 128 * 4
     assert found['collectives']
     assert all(size < maps / 10 for _, size in found['collectives'].values())
-
-
-def test_a_training_step_has_room_for_the_moments_of_adam():
-    """Where the gradients of a batch fit alone, and not beside the moments, half of it is tried."""
-    pytest.importorskip('libtpu', reason="the TPU compiler is in the extra 'tpu-aot'")
-    machine = MACHINES['v5e-8']
-    setup = Setup(small(), rows=16, length=128, micro_batch=4, mesh=tpu_aot.mesh_of(machine))
-    memory = tpu_aot.compile_for(machine, train_gradients(setup))['memory']
-    params = sum(leaf.size * 4 for leaf in jax.tree.leaves(setup.params))
-    # Two moments of each parameter of the seed of a chip, and counts of steps.
-    assert 2 * params < memory['meanwhile'] < 2.01 * params
-    enough = dataclasses.replace(machine, memory=memory['total'])
-    less = dataclasses.replace(machine, memory=memory['total'] - memory['meanwhile'])
-    found = [tpu_aot.compile_largest(each, train_gradients, setup) for each in (enough, less)]
-    assert [each['micro_batch'] for each in found] == [4, 2]
 
 
 def test_the_cost_of_a_plain_pass_by_hand():

@@ -6,7 +6,7 @@ import pytest
 
 import bert_secrets_jax as bs
 from benchmarks import removed_heads
-from benchmarks.removed_heads import WAYS, RemovalTimes, time_removal
+from benchmarks.removed_heads import RemovalTimes, time_removal
 from bert_secrets_jax.pruning.removal import cut
 
 MASK = np.array([[1, 1, 1, 1], [0, 1, 0, 1], [0, 0, 0, 0]])
@@ -48,27 +48,6 @@ def test_what_is_gone_takes_no_memory(pretrained, optimized):
     assert before - after > 4 * 8 * 4 * 32 * 32
 
 
-def test_ways_take_turns_in_either_order(pretrained, monkeypatch):
-    ran = []
-
-    def compiled(model, ids, mask):
-        way = WAYS[len(compiled.seen) % 4]
-        compiled.seen.append((way, model.config.pruned_heads, mask is not None, ids.shape))
-        return lambda: ran.append(way), 7
-
-    compiled.seen = []
-    monkeypatch.setattr(removed_heads, '_compiled', compiled)
-    found = time_removal(pretrained, MASK, batch_sizes=(3,), length=8, rounds=2)
-    assert ran == [*WAYS, *reversed(WAYS), *WAYS]
-    assert compiled.seen == [
-        ('whole', (), False, (3, 8)),
-        ('masked', (), True, (3, 8)),
-        ('apart', ((), (), ()), False, (3, 8)),
-        ('cut', ((), (0, 2), (0, 1, 2, 3)), False, (3, 8)),
-    ]
-    assert (found.temporary_bytes == 7).all()
-
-
 def test_gains_are_medians_of_ratios_in_one_round():
     rng = np.random.default_rng(0)
     load = rng.lognormal(size=(1, 2, 9))  # other work of the machine in a round
@@ -78,32 +57,6 @@ def test_gains_are_medians_of_ratios_in_one_round():
     np.testing.assert_allclose(found.gains(over='apart'), 1 / 3)
     np.testing.assert_allclose(found.gains('masked'), 0, atol=1e-12)
     assert np.isnan(times(np.ones((4, 1, 3))).gains()[:, 1:]).all()
-
-
-def test_intervals_hold_the_median_as_often_as_they_say():
-    rng = np.random.default_rng(0)
-    seconds = np.ones((4, 500, 15))
-    # Skewed, as times are, with a median of 1.
-    seconds[0] = rng.lognormal(sigma=1.0, size=(500, 15))
-    _, low, high = times(seconds).gains().T
-    assert 0.93 < np.mean((low <= 0) & (high >= 0)) < 0.995
-    seconds[0] *= 3
-    _, low, _ = times(seconds).gains().T
-    assert np.mean(low > 0) > 0.7
-
-
-@pytest.mark.parametrize(
-    ('options', 'named'),
-    [
-        ({'rounds': 0}, 'rounds=0 must be whole numbers, at least 1'),
-        ({'batch_sizes': ()}, r'batch_sizes=\(\)'),
-        ({'batch_sizes': (4.5,)}, r'batch_sizes=\(4\.5,\)'),
-        ({'length': 40}, 'Sequences of 40 tokens, but the model has 32 positions'),
-    ],
-)
-def test_what_cannot_be_measured_is_named(pretrained, options, named):
-    with pytest.raises(ValueError, match=named):
-        time_removal(pretrained, MASK, **{'batch_sizes': (1,), 'length': 8, 'rounds': 1} | options)
 
 
 def test_a_cut_model_is_no_start(pretrained):

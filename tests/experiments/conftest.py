@@ -2,26 +2,25 @@
 
 import contextlib
 import csv
+import functools
 import io
 import os
 import pathlib
 import subprocess
 import sys
 import types
-import warnings
 
 import pytest
-from absl import flags, logging
-from ml_collections import config_flags
+from absl import logging
 
 from bert_secrets_jax.files import csv_text
 from bert_secrets_jax.plots import figure
-from bert_secrets_jax.programs import conversation
+from bert_secrets_jax.programs import cli, conversation
 from bert_secrets_jax.programs.sections import SECTIONS
+from bert_secrets_jax.programs.settings import assign
 from bert_secrets_jax.programs.study import Study
 from bert_secrets_jax.report.page import file_name
 from tests.conftest import ROOT
-from tools.patterns import programs
 
 
 def run(program, *arguments, ok=True, package='experiments', **environment):
@@ -48,33 +47,21 @@ def run_here(monkeypatch):
     monkeypatch.chdir(ROOT)
 
     def run_here(program, *arguments, ok=True):
-        known = flags.FlagValues()
-        given = [program, *map(str, arguments)]
-        config = config_flags.DEFINE_config_file(
-            'config', lock_config=True, flag_values=known, sys_argv=given
-        )
-        workdir = flags.DEFINE_string('workdir', None, '', flag_values=known)
-        sections = flags.DEFINE_list('sections', None, '', flag_values=known)
-        with warnings.catch_warnings():
-            # How ml_collections loads a config file.
-            warnings.simplefilter('ignore', DeprecationWarning)
-            known(given)
+        given = dict(each.removeprefix('--').split('=', 1) for each in map(str, arguments))
+        file, _, variant = given.pop('config').partition(':')
+        workdir, sections = given.pop('workdir'), given.pop('sections', '')
+        chosen = sections.split(',') if sections else None if program == 'reproduce' else [program]
+        config = cli.CONFIGS[pathlib.Path(file).stem].get_config(*[variant] * bool(variant))
+        for name, value in given.items():
+            assign(config, name.removeprefix('config.'), value)
         said, stopped = io.StringIO(), ''
-
-        def main(studies):
-            match program:
-                case 'reproduce':
-                    conversation.answer(studies, sections.value)
-                case 'train_patterns':
-                    programs.train(*studies)
-                case section:
-                    conversation.answer(studies, [section])
 
         level = logging.get_absl_logger().level
         logging.get_absl_logger().setLevel('INFO')
         try:
             with contextlib.redirect_stdout(said):
-                conversation.run_in(workdir.value, config.value, main)
+                answer = functools.partial(conversation.answer, chosen=chosen)
+                conversation.run_in(workdir, config, answer)
         except SystemExit as error:
             stopped = str(error)
         finally:

@@ -1,6 +1,5 @@
 """Launchers hold no code of their own."""
 
-import ast
 import importlib
 import re
 
@@ -21,18 +20,10 @@ LAUNCHERS = sorted(
 def test_a_launcher_is_short_and_imports_no_other(path):
     text = path.read_text()
     assert len(text.splitlines()) < 60
-    for node in ast.walk(ast.parse(text)):
-        modules = []
-        if isinstance(node, ast.Import):
-            modules = [alias.name for alias in node.names]
-        elif isinstance(node, ast.ImportFrom):
-            modules = [f'{node.module}.{alias.name}' for alias in node.names]
-            assert node.level == 0
-        assert not [name for name in modules if name.partition('.')[0] == 'experiments']
-        # And none of what the analyses are made of.
-        for name in modules:
-            if name.startswith('bert_secrets_jax'):
-                assert name.startswith('bert_secrets_jax.programs.')
+    # And none of what the analyses are made of.
+    for name in re.findall(r'^ *(?:from|import) ([\w.]+)', text, re.MULTILINE):
+        assert not name.startswith('experiments')
+        assert name.startswith('bert_secrets_jax.programs') or 'bert_secrets_jax' not in name
 
 
 def test_every_launcher_has_a_program():
@@ -59,27 +50,13 @@ def test_a_section_that_is_not_named_is_one_line(tmp_path):
     assert line.startswith(said) and not (tmp_path / 'run').exists()
 
 
-def test_no_program_imports_another():
-    """Neither do the modules in the package that the launchers call."""
-    for path in (ROOT / 'bert_secrets_jax').rglob('*.py'):
-        for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, ast.Import):
-                assert not any(alias.name.startswith('experiments') for alias in node.names)
-            elif isinstance(node, ast.ImportFrom) and not node.level:
-                assert not node.module.startswith('experiments')
-
-
-@pytest.mark.parametrize('package', ['configs', 'bert_secrets_jax.configs'])
 @pytest.mark.parametrize(('name', 'smoke'), [('quickstart', 'smoke'), ('paper', 'rte:smoke')])
-def test_every_config_loads(package, name, smoke):
-    module = importlib.import_module(f'{package}.{name}')
+def test_every_config_loads(name, smoke):
+    files = {path.stem for path in (ROOT / 'configs').glob('*.py')} - {'__init__'}
+    assert name in files and files | {'base'} == set(cli.CONFIGS)
+    module = importlib.import_module(f'configs.{name}')
     config = module.get_config()
     assert config.to_dict().keys() == base.get_config().to_dict().keys()
     assert module.get_config(smoke).data.max_examples < config.data.max_examples
     with pytest.raises(ValueError, match='smoke'):
         module.get_config('rte:other')
-
-
-def test_all_configs_are_tested():
-    files = {path.stem for path in (ROOT / 'configs').glob('*.py')} - {'__init__'}
-    assert files | {'base'} == set(cli.CONFIGS) == {'base', 'quickstart', 'paper'}

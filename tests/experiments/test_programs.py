@@ -10,7 +10,6 @@ import subprocess
 import sys
 import time
 
-import numpy as np
 import pytest
 
 import bert_secrets_jax as bs
@@ -53,8 +52,6 @@ def test_results_are_files(finished):
     shown = [*workdir.glob('*.csv'), *workdir.glob('f*s/*.*')]
     assert listed == {file.relative_to(workdir).as_posix() for file in shown} and len(listed) > 150
     log = (workdir / 'log.txt').read_text()
-    for file in (workdir / 'figures').iterdir():
-        assert file.stat().st_size > 1000
     # One pass for all sections, one for classes of patterns, and one for each fine-tuned model.
     assert log.count('Attention: 20/20 examples') == 2
     assert log.count('Change (seed 0): 20/20') == log.count('Change (seed 1): 20/20') == 1
@@ -100,28 +97,6 @@ def test_a_finished_run_is_read_and_not_computed_again(finished, checkpoint, glu
     # Nothing was drawn or written again.
     assert {file: file.stat().st_mtime_ns for file in results} == written
     assert 'Not found any more: weights' in again.stderr
-
-
-def explored(page):
-    """Return the data of the explorer, which stands behind those of the atlas and of grids."""
-    (text,) = re.findall(
-        r'class="bs-explorer">.*?<script type="application/json">(.*?)</script>', page, re.S
-    )
-    return json.loads(text)
-
-
-def test_the_explorer_has_both_models_and_what_is_known_of_each_head(finished):
-    """How exact its maps are is tested in tests/report; here, that they are of these models."""
-    workdir, _ = finished
-    data = explored((workdir / 'report.html').read_text())
-    assert data['shape'] == [3, 4] and data['models'][1] == 'fine-tuned'
-    assert [len(sentence['kinds'][0]['maps']) for sentence in data['sentences']] == [2] * 3
-    notes = dict(data['notes'])
-    effects = [row for row in read(workdir / 'ablation_heads.csv') if row['metric'] == 'f1']
-    for row, text in zip(effects, notes['F1 without it'], strict=True):
-        assert text.startswith(f'{100 * float(row["difference"]):+.2f} points (')
-    sep = [row for row in read(workdir / 'features_heads.csv') if row['statistic'] == '[SEP]']
-    assert notes['attention to [SEP]'][6].startswith(f'{float(sep[6]["mean"]):.4f} ±')
 
 
 def _log_since(workdir, start: int) -> str:
@@ -180,27 +155,10 @@ def test_a_changed_setting_computes_its_dependents_alone(copied, checkpoint, glu
     # Its other sets are no longer asked for, and their files are gone.
     assert not (copied / 'ablation_layers.csv').exists()
 
-    # Other training: nothing of the model as it is; what was made from the former is gone.
-    new, log = again('finetune', '--config.train.epochs=1')
-    assert new - WITH_THE_PAGE <= {'finetuning'}
-    assert 'Fine-tuning' in log and 'Attention: ' not in log and 'Frames: ' not in log
-    left = {file.name.partition('_')[0].partition('.')[0] for file in copied.glob('*.csv')}
-    assert left == {
-        'special', 'relations', 'frames', 'finetuning', 'look', 'clusters', 'syntax', 'probes',
-        'claims',
-    }  # fmt: skip
-    figures = {file.name.partition('_')[0] for file in (copied / 'figures').iterdir()}
-    assert not {'ablation', 'attention', 'patterns', 'features', 'cls'} & figures
-    assert not (copied / 'findings' / 'ablation.csv').exists()
-    # Gradients are of the classifier that the model came with, and not of a fine-tuned one.
-    assert (copied / 'look_at_gradients.csv').exists()
-    verdicts = [row['verdict'] for row in read(copied / 'claims.csv')]
-    assert verdicts.count('not measured') > 3
-
     # The first settings find all of it again, and the same page.
     new, log = again('reproduce')
     assert new <= WITH_THE_PAGE and read(copied / 'ablation_heads.csv') == uniform
-    for what in ('Attention: ', 'Change (', 'Fine-tuning', 'Frames: ', 'Ablation'):
+    for what in ('Attention: ', 'Change (', 'Fine-tuning', 'Ablation'):
         assert what not in log
     assert first <= kept(copied)
     assert _shown((copied / 'report.html').read_text()) == _shown(page)
@@ -235,44 +193,19 @@ def test_a_statistic_of_ones_own(copied, checkpoint, glue_dir, tmp_path, run_her
         'special_tokens', 'attention_change',
     }  # fmt: skip
     name = 'mymodule:first_half'
-    model = bs.from_pretrained(checkpoint)
-    examples = bs.read_glue(glue_dir, bs.get_task('mrpc'))
-    batches = bs.encode(model.tokenizer, examples, annotations=bs.annotate(examples), max_length=24)
-    expected = bs.collect(model, batches, [name])[name]
     heads = bs.read_results(copied)['special_tokens_heads']
     assert heads['statistic'].unique().tolist() == ['[SEP]', name]
-    grid = heads.query(f'statistic == {name!r}').pivot(index='layer', columns='head', values='mean')
-    np.testing.assert_allclose(grid.to_numpy(), expected.mean, atol=2e-6)
-    assert np.ptp(grid.to_numpy()) > 0
     page = (copied / 'report.html').read_text()
-    assert '<td>first half, greatest</td>' in page
-    assert (copied / 'figures' / 'special_tokens_mymodule_first_half.svg').exists()
     # Its figure is on the page, and those that are not asked for are gone.
     assert 'href="figures/special_tokens_mymodule_first_half.pdf"' in page
     assert not (copied / 'figures' / 'special_tokens_entropy_nats.svg').exists()
-    note = dict(explored(page)['notes'])['first half'][6]
-    assert note == f'{expected.mean[1, 2]:.4f} ± {expected.standard_error[1, 2]:.4f}'
-
-
-def test_a_table_of_ones_own_needs_no_training_texts(finished, tmp_path, run_here):
-    """A fine-tuned checkpoint is ablated on a file: names and metrics come with the model."""
-    finetuned = checkpoints(finished[0]) / 'seed0' / 'last'
-    table = tmp_path / 'own.tsv'
-    rows = [
-        f'{row % 2}\tthe cat saw a dog\tshe ran {"not" if row % 3 else "and"}' for row in range(9)
-    ]
-    table.write_text('\n'.join(['label\tfirst\tsecond', *rows]) + '\n')
-    run_here(
-        'ablate', '--config=configs/paper.py', '--config.data.source=file',
-        f'--config.data.file={table}', '--config.data.text_a=first', '--config.data.text_b=second',
-        f'--config.model.name={finetuned}', '--config.ablation.checkpoint=model',
-        "--config.ablation.sets=('layers',)", '--config.data.label=label',
-        f'--workdir={tmp_path / "run"}',
-    )  # fmt: skip
-    rows = read(tmp_path / 'run' / 'ablation_layers.csv')
-    assert [(row['metric'], row['disabled']) for row in rows] == [
-        (metric, f'L{layer}') for metric in ('f1', 'accuracy') for layer in (1, 2, 3)
-    ]
+    (text,) = re.findall(
+        r'class="bs-explorer">.*?<script type="application/json">(.*?)</script>', page, re.S
+    )
+    data, mean = json.loads(text), heads.query('statistic == @name')['mean'].iloc[6]
+    # Behind the data of the atlas and of grids: of both models, with notes about each head.
+    assert data['shape'] == [3, 4] and data['models'][1] == 'fine-tuned'
+    assert dict(data['notes'])['first half'][6].startswith(f'{mean:.4f} ± ')
 
 
 def test_a_checkpoint_that_is_fine_tuned_already(finished, glue_dir, tmp_path, run_here):
@@ -301,9 +234,6 @@ def test_a_checkpoint_that_is_fine_tuned_already(finished, glue_dir, tmp_path, r
     ]  # fmt: skip
     beyond = both - alone['L1-H2'] - alone['L3-H1']
     assert float(pairs[0]['interaction_f1']) == pytest.approx(100 * beyond, abs=1e-6)
-    assert 0 < float(pairs[0]['p_familywise']) <= 1
-    assert float(pairs[0]['low']) < float(pairs[0]['interaction_loss']) < float(pairs[0]['high'])
-    assert (tmp_path / 'run' / 'figures' / 'interactions.pdf').exists()
 
 
 # In a background job of a shell Ctrl-C is ignored, by its children too.

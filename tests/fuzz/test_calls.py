@@ -86,21 +86,12 @@ def vars_of(found):
 @pytest.mark.parametrize(
     ('call', 'named'),
     [
-        (
-            lambda bs, m: bs.significance.holm([[0.1], [0.2, 0.3]]),
-            r'p_values=\[\[0.1\], .* an array',
-        ),
         (lambda bs, m: bs.significance.holm(['a']), r"p_values=\['a'\] must be an array"),
         (lambda bs, m: bs.encode(m.tokenizer, ['a b'], max_length=math.nan), 'max_length=nan must'),
-        (lambda bs, m: bs.encode(m.tokenizer, ['a b'], batch_multiple=math.inf), 'batch_multiple='),
         (lambda bs, m: bs.from_pretrained('x', seed=-1), 'seed=-1 must be a whole number from 0'),
-        (lambda bs, m: bs.from_pretrained(None), 'name=None must be a text or a path'),
         (lambda bs, m: bs.from_pretrained(''), "name='' must be"),
-        (lambda bs, m: bs.masks.parse_heads([]), r'text=\[\] must be a text'),
         (lambda bs, m: bs.masks.disable(m.config, 1.5), 'sets=1.5 must be a list'),
-        (lambda bs, m: bs.masks.random_sets(m.config, size=2, count=1, seed=-1), 'seed=-1'),
         (lambda bs, m: bs.read_table('x.csv', text_a='a', labels=[0, None]), r'labels=\[0, None\]'),
-        (lambda bs, m: bs.from_pretrained('x', label_names='ab'), "label_names='ab' must be"),
         (lambda bs, m: bs.analyses.across({'a': m.bert}, {}), "pretrained={'a': Bert"),
         (
             lambda bs, m: bs.collect(m, [None], ['[SEP]']),

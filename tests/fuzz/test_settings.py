@@ -9,8 +9,9 @@ from hypothesis import event, example, given, settings
 from hypothesis import strategies as st
 
 from bert_secrets_jax.configs import base, ranges
-from bert_secrets_jax.configs.schema import SETTINGS, Listed, ListedNumbers
+from bert_secrets_jax.configs.schema import SETTINGS
 from bert_secrets_jax.programs.settings import assign
+from bert_secrets_jax.ranges import Range
 from tests.fuzz.broken import canonical, folder_of, require, within_limits
 
 # Texts, as after `--set name=`.
@@ -55,24 +56,23 @@ def meant(name: str, value: Any) -> Any:
     if isinstance(default, bool):
         require(isinstance(value, bool))
     elif isinstance(default, int | float):
-        require(type(value) in (int, type(default)) and math.isfinite(value))
+        require(type(value) in (int, type(default)))
         require(allowed.least <= value <= allowed.most and value != allowed.without)
         return type(default)(value)
     elif value is not None or default is not None:
         texts = value if isinstance(default, tuple) else [value]
         require(isinstance(texts, list) and all(isinstance(text, str) for text in texts))
         require(all('\0' not in text and text.encode() is not None for text in texts))
-        if isinstance(allowed, Listed | ListedNumbers):
+        if setting.joined:
             texts = [word.strip() for word in value.split(',')] if value else []
-            require(len(set(texts)) == len(texts))
-        if isinstance(allowed, ListedNumbers):
-            require(all(text.isascii() and '_' not in text and '+' not in text for text in texts))
-            found = list(map(float, texts))
-            least, most = allowed.each.least, allowed.each.most
-            require(all(least <= each <= most for each in found) and len(set(found)) == len(found))
-            require(texts or not allowed.needed)
-        elif allowed is not None:
-            require(set(texts) <= set(allowed.allowed))
+            require(texts or not setting.needed)
+        if isinstance(allowed, Range):
+            require(all(text.isascii() and not set(text) & {'_', '+'} for text in texts))
+            texts = list(map(float, texts))
+            allowed = [each for each in texts if allowed.least <= each <= allowed.most]
+        if allowed is not None:
+            require(set(texts) <= set(allowed))
+        require(not setting.joined or len(set(texts)) == len(texts))
     return value
 
 

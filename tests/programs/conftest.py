@@ -3,11 +3,12 @@
 import pytest
 
 from bert_secrets_jax.analyses.declaration import ANALYSES, Analysis, with_subject
-from bert_secrets_jax.configs import paper
-from bert_secrets_jax.programs import api, conversation
+from bert_secrets_jax.configs import base, paper
+from bert_secrets_jax.programs import api, conversation, report
 from bert_secrets_jax.programs.sources import Given
 from bert_secrets_jax.programs.study import Study
 from bert_secrets_jax.runs.call import Call
+from bert_secrets_jax.runs.folder import open_folder
 from bert_secrets_jax.runs.input import INPUTS, Input
 
 
@@ -67,3 +68,20 @@ def use(monkeypatch):
 
     yield use
     use(former)
+
+
+@pytest.fixture
+def answer(tmp_path, use):
+    """Return what answers sections in a folder, or in one for each of several tasks."""
+
+    def answer(known, chosen=None, *, folder='run', tasks=('mrpc',), **settings):
+        use(known)
+        studies = []
+        for task in tasks:
+            config = base.get_config()
+            config.update_from_flattened_dict({'data.task': task} | settings)
+            own = tmp_path / folder / (task if len(tasks) > 1 else '')
+            studies.append(Study(config, open_folder(own, config.to_dict())))
+        return report.write_report(studies, chosen)
+
+    return answer

@@ -56,9 +56,6 @@ def test_again_it_is_read(model, out):
     assert (out / 'report.html').read_text() == page
     # Finished sections that were not asked for this time are there, too.
     assert list(found.results) == ['special_tokens', 'claims']
-
-
-def test_other_texts_are_measured(model, out):
     found = bs.report(model, TEXTS[:2], out=out, sections=['special_tokens'], settings=SETTINGS)
     assert found.results['special_tokens'].tables['[SEP]'].count == 2
 

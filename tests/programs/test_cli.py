@@ -122,9 +122,8 @@ def test_arguments_are_settings():
     assert (found.train.epochs, found.ablation.sets) == (2, ('layers',))
     assert found.train.learning_rate == 1.0 and found.linguistics.pipeline == ''
     assert found.model.revision == 'main'
-    assert config('--config=paper:rte:smoke').data.task == 'rte'
-    assert config('--config=paper:rte:smoke').data.max_examples == 12
-    assert config('--texts=dev.csv', '--config=base:smoke').data.max_examples == 12
+    smoke = config('--config=paper:rte:smoke').data
+    assert (smoke.task, smoke.max_examples) == ('rte', 12)
     assert config('--texts=dev.csv').data.text_a == base.get_config().data.text_a
 
 
@@ -135,26 +134,19 @@ def test_arguments_are_settings():
             '--config=papers:rte',
             "--config is one of base, paper, quickstart, not 'papers'. Did you mean paper?",
         ),
-        ('--config=paper:rte:quick', "takes '<task>"),
         ('--set=train.epoch=3', "No such setting: 'train.epoch'. Did you mean train.epochs"),
-        (f'--set={"z" * 5000}=3', f"No such setting: '{'z' * 79}...{'z' * 18}'. `bert-secrets"),
-        (f'--{"z" * 5000}', "unknown flag '--zzz"),
-        ('--set=zzz=3', "No such setting: 'zzz'. `bert-secrets settings` lists them."),
         ('--set=train.epochs', "--set takes NAME=VALUE, not 'train.epochs'."),
         ('--set=train.epochs=few', 'train.epochs=few is not of the type of'),
         ('--label=class', '--label is about your own table: give --texts.'),
         ('--modle=m', "unknown flag '--modle'. Did you mean --model?"),
         ('--sections=', 'No section is named. Sections are special_tokens,'),
         ('--sections=maps,abalte', "There is no section 'abalte'. Did you mean ablate?"),
-        ('--sections=all,maps', "There is no section 'all'"),
         ('--set=train.epochs=0', 'train.epochs=0 must be a whole number from 1'),
         ('--texts=', '--texts has no value: give one, or leave it out.'),
         ('--port=x', "argument --port: invalid int value: 'x'"),
         ('--texts=dve.csv', 'dve.csv not found. Did you mean dev.csv?'),
         ('--texts=setup.py', "setup.py: unknown extension '.py'; known: .tsv"),
         ('--texts=dev.csv --text-a=txt', "it has: 'text', 'label'. Did you mean text?"),
-        ('--texts=dev.csv --text-a=text --label=label --labels=a,b', "unknown label 'good'"),
-        ('--texts=dev.csv --text-a=text --train=no.csv', 'no.csv not found. '),
         (
             '--texts=dev.csv --text-a=text --label=label --train=train.csv',
             "dev.csv, line 2: label 'good' is in no row of train.csv, which has bad, fair",
@@ -166,7 +158,6 @@ def test_arguments_are_settings():
         ('--model=./no', "error: --model: './no' is no directory here"),
         (f'--texts={"z" * 5000}', 'error: --texts: [Errno 36] File name too long'),
         ('--out=setup.py', 'setup.py is a file'),
-        ('--out=setup.py/x', 'setup.py is a file'),
         ('--out=/proc/x', '/proc cannot be written to'),
     ],
 )

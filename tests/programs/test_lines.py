@@ -12,16 +12,13 @@ from flax.traverse_util import flatten_dict
 
 import bert_secrets_jax as bs
 from bert_secrets_jax.configs import base, paper, quickstart
-from bert_secrets_jax.plots import figure
-from bert_secrets_jax.programs import cli, lines, report, settings
+from bert_secrets_jax.programs import cli, lines, settings
 from bert_secrets_jax.programs.sections import SECTIONS
 from bert_secrets_jax.programs.sources import Given
 from bert_secrets_jax.programs.study import Study
 from bert_secrets_jax.runs.call import plain
-from bert_secrets_jax.runs.folder import open_folder
 from bert_secrets_jax.runs.result import Result
 from tests.conftest import ROOT, parameters_of
-from tests.experiments.conftest import check_lines
 
 
 def of_table():
@@ -175,43 +172,6 @@ def test_treebanks_of_one_name_are_told_apart_and_may_have_bad_sentences(tmp_pat
     found = written(study, 'across')
     assert eval(found.names['parallel'], {'bs': bs}) == parallel
     assert ', '.join(files) in found.python
-
-
-@pytest.mark.slow
-def test_lines_of_what_is_made_on_request_make_the_same_again(
-    masked_lm, glue_dir, tmp_path, monkeypatch
-):
-    """With other settings than those of a report, whose lines tests/experiments runs."""
-    empty = b'<svg xmlns="http://www.w3.org/2000/svg" width="1pt" height="1pt"></svg>'
-    monkeypatch.setattr(figure, '_render', lambda *_, **given: empty)
-    # A program has one device here, too: with several, sums differ in their last bits.
-    monkeypatch.setattr(Study, 'mesh_with', lambda *_: None)
-    bs.save_pretrained(masked_lm, tmp_path / 'model')
-    config = paper.get_config('mrpc:smoke')
-    config.model.name, config.data.glue_dir = str(tmp_path / 'model'), str(glue_dir)
-    config.model.allow_unknown, config.linguistics.pipeline = True, ''
-    config.encoding.max_length, config.seed = 24, 3
-    config.train.starts, config.train.learning_rate = ('pretrained',), 1e-3
-    config.train.num_seeds, config.ablation.seeds = 3, 2
-    config.ablation.sets, config.ablation.together = ('layers',), 'L1-H2,L2-H3'
-    config.ablation.pairs_of, config.ablation.baseline = 'L1-H2,L2-H3,L3-H1', 'zero'
-    config.ablation.choose_examples = 4
-    config.gates.coefficients, config.gates.num_seeds = '0.01,0.1', 2
-    config.masked_lm.share, config.outliers.draws = 0.3, 21
-    config.subnetworks.share = 0.8
-    trees = ROOT / 'bert_secrets_jax' / 'data' / 'trees'
-    config.across.files = tuple(str(trees / f'{part}.conllu') for part in ('train', 'dev'))
-    study = Study(config, open_folder(tmp_path / 'run', config.to_dict()))
-    named = [name for name, section in SECTIONS.items() if section.report == 'name']
-    # This model does not say how it pools.
-    named.remove('token_pairs')
-    # So few texts make no pairs; tests/programs/test_study.py runs its line.
-    named.remove('patching')
-    rest = ('finetune', 'masked_lm', 'outliers', 'ablate', 'ablate_seeds', *named)
-    (answers,) = report.write_report([study], rest)
-    names = answers.in_order()[-1].result.python
-    made = {section: answers.lines[section].python for section in rest}
-    check_lines(names, made, study.folder)
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,6 @@ from bert_secrets_jax.programs.sources import Given
 from bert_secrets_jax.programs.study import Study
 from bert_secrets_jax.runs.call import Call, call
 from bert_secrets_jax.runs.cost import Cost, Pace
-from bert_secrets_jax.runs.folder import open_folder
 from bert_secrets_jax.runs.input import INPUTS, Input
 from bert_secrets_jax.runs.result import HeadMarks, Result, Subject
 from tests.programs.conftest import fake
@@ -52,23 +51,6 @@ ABOUT_OTHERS = fake(
     kept=False,
     file='claims',
 )
-
-
-@pytest.fixture
-def answer(tmp_path, use):
-    """Return a function that answers sections in a folder."""
-
-    def answer(known, chosen=None, *, seed=0, tasks=('mrpc',)):
-        use(known)
-        studies = []
-        for task in tasks:
-            config = base.get_config()
-            config.seed, config.data.task = seed, task
-            folder = tmp_path / 'run' if len(tasks) == 1 else tmp_path / 'run' / task
-            studies.append(Study(config, open_folder(folder, config.to_dict())))
-        return report.write_report(studies, chosen)
-
-    return answer
 
 
 @pytest.fixture
@@ -243,6 +225,14 @@ def test_finished_sections_stay_and_stale_ones_go(answer, run):
     assert headings(run) == everything and (run / 'report.html').read_text() == first
 
 
+def test_what_is_about_others_is_made_again_with_them(answer, run):
+    maps = dataclasses.replace(ABOUT_OTHERS, kept=True, file='maps', title='maps')
+    known = {'one': KNOWN['one'], 'two': KNOWN['two'], 'maps': maps}
+    answer(known, ['one', 'maps'])
+    answer(known, ['two', 'maps'])
+    assert headings(run)[-1] == 'About one 0, two 0'
+
+
 def test_claims_about_nothing_do_not_stay(answer, run):
     answer({'one': KNOWN['one'], 'claims': KNOWN['claims']})
     assert (run / 'claims_told.csv').exists()
@@ -327,7 +317,7 @@ def test_inputs_that_are_missing_fail_once(answer, run, monkeypatch):
         answer(known, tasks=['rte'])
     # No page about nothing.
     assert tried == [] and not (run / 'report.html').exists()
-    for name in ('_side_by_side', '_write_side_by_side'):
+    for name in ('_side_by_side', 'write_part'):
         monkeypatch.setattr(report, name, lambda *given: None)
     with pytest.raises(SystemExit, match=r'^error: There is no RTE. \(RTE: inputs\)$'):
         answer(known, tasks=['rte', 'mrpc'])

@@ -54,12 +54,10 @@ def test_numbers_are_those_of_the_means():
     before, special = grids['previous token'], grids['[CLS] and all [SEP]']
     expected = {
         'Layer 1 has a head for the previous token': before[0].max(),
-        'The first third has the head for the previous token': before[:2].max() - before[2:].max(),
         'Middle layers look at special tokens, layer 1 less': special[2:4].mean()
         - special[0].mean(),
         'Special tokens give little: moved / attention': grids[study.MOVED].mean() / special.mean(),
         BROADEST: grids['entropy (nats)'][0].max() - grids['entropy (nats)'][1:].max(),
-        STOPS: grids['period or comma'][:2].max() - grids['period or comma'][2:].max(),
     }
     for short, number in expected.items():
         each, (side, threshold) = found[short], found[short]['needs'].split()
@@ -84,40 +82,21 @@ def test_verdicts_at_the_border_are_seldom_wrong(worlds):
     assert shares_of(rng, worlds, NEIGHBOURS, grids).max() <= allowed(worlds)
 
 
-@pytest.mark.slow
-def test_skewed_values_in_few_texts_are_a_limit():
-    """The rates of errors in docs/hypotheses.md, where all heads of a text share its noise."""
-    rng, grid, rates = np.random.default_rng(1), np.full((6, 12), 0.2), []
-    (one,) = (each for each in HYPOTHESES if each.text == NEIGHBOURS)
-    below = grid - 0.05 * (np.arange(6) > 3)[:, None]
-    for examples in (20, 60):
-        noise = (
-            0.05 * (rng.exponential(size=(1000, examples, 1, 1)) - 1) * (np.arange(6) < 2)[:, None]
-        )
-        worlds = ({'previous token': below + each, 'next token': grid + 0 * each} for each in noise)
-        found = [decided(one, each)['verdict'] == DOES_NOT_HOLD for each in worlds]
-        rates.append(np.mean(found))
-    assert rates == [pytest.approx(0.11, abs=0.03), pytest.approx(0.09, abs=0.03)]
-
-
 @WORLDS
 @pytest.mark.parametrize('examples', [20, 60, pytest.param(200, marks=pytest.mark.slow)])
 @pytest.mark.parametrize(('in_first', 'in_others'), [(0, 59), (11, 0)])
 def test_heads_that_nearly_tie_make_no_verdict_wrong(worlds, examples, in_first, in_others):
     """The greatest heads of both sides are alike, and others of one side are nearly as great."""
     rng = np.random.default_rng(1)
-    for gap in (0, 0.02, 0.03, 0.05):
+    for gap in (0, 0.03):
         grid = np.full((6, 12), 0.2)
         grid[0, 0] = grid[1, 0] = 0.5
         grid[0, 1 : 1 + in_first] = grid.flat[13 : 13 + in_others] = 0.5 - gap
-        grids = {'entropy (nats)': grid, 'previous token': grid}
-        shorts = (BROADEST, 'Layer 1 has a head for the previous token')
-        for short in shorts[: 1 + bool(in_first)]:
-            shares = shares_of(rng, worlds, short, grids, examples)
-            assert shares.max() <= allowed(worlds), (gap, short, shares)
+        shares = shares_of(rng, worlds, BROADEST, {'entropy (nats)': grid}, examples)
+        assert shares.max() <= allowed(worlds), (gap, shares)
         # A clear lead is seen all the same.
         grid[0, 0] += 1 / np.sqrt(examples)
-        assert shares_of(rng, 20, BROADEST, grids, examples)[0] >= 0.9
+        assert shares_of(rng, 20, BROADEST, {'entropy (nats)': grid}, examples)[0] >= 0.9
 
 
 def test_too_few_texts_and_layers(pretrained):
@@ -134,11 +113,9 @@ def test_too_few_texts_and_layers(pretrained):
         hypotheses(bs.Pretrained(bs.Bert(cut), pretrained.params, pretrained.tokenizer), few[1])
 
 
-def test_values_are_those_of_statistics(pretrained, monkeypatch, capsys):
+def test_values_are_those_of_statistics(pretrained):
     """What special tokens move is measured by norms, and all the rest by attention."""
     texts = [bs.Example('the cat saw a dog .', 'it ran .', None, str(each)) for each in range(24)]
-    monkeypatch.setattr(bs, 'read_corpus', lambda split: texts)
-    monkeypatch.setattr(bs, 'from_pretrained', lambda name: pretrained)
     found = hypotheses(pretrained, texts).set_index('hypothesis')['number']
     batches = bs.encode(pretrained.tokenizer, texts)
     plain = bs.collect(pretrained, batches, [study.SPECIAL, study.ENTROPY])
@@ -148,5 +125,3 @@ def test_values_are_those_of_statistics(pretrained, monkeypatch, capsys):
     nats = plain[study.ENTROPY].mean.mean(axis=1)
     expected = pytest.approx(nats[0] - nats[1], abs=1e-5)
     assert found['Layer 1 is broader than layer 2 (nats)'] == expected
-    study.main('tiny')
-    assert 'Layer 1 is broader' in capsys.readouterr().out

@@ -9,7 +9,7 @@ import pytest
 import scipy.stats
 
 import bert_secrets_jax as bs
-from studies import tuned_hypotheses
+from studies import hypotheses, tuned_hypotheses
 from studies.tuned_hypotheses import MORE_LABELS, PREDICTED, STAY_BROAD, Measured, measured
 
 HEADS, FIRST = 24, 12
@@ -113,14 +113,11 @@ def test_fine_tunings_that_do_not_fit_are_refused(model, tuned):
         measured(model, {8: two}, TEXTS)
     with pytest.raises(ValueError, match='need the same seeds'):
         measured(model, {8: two, 9: tuned}, TEXTS)
-    config = dataclasses.replace(model.config, num_hidden_layers=2)
-    with pytest.raises(ValueError, match=r'tuned\[8\] needs 3 seeds or more of this model'):
-        measured(dataclasses.replace(model, bert=bs.Bert(config)), {8: tuned}, TEXTS)
-    even = dict(tuned.models[0].params) | {
-        'classifier': jax.tree.map(np.zeros_like, tuned.models[0].params['classifier'])
-    }
+    same = dataclasses.replace(
+        tuned.models[0], params=jax.tree.map(np.zeros_like, tuned.models[0].params)
+    )
     with pytest.raises(ValueError, match='it has learnt nothing'):
-        tuned_hypotheses.answers_moved(dataclasses.replace(tuned.models[0], params=even), TEXTS)
+        tuned_hypotheses.answers_moved(same, TEXTS)
 
 
 def test_fine_tunings_are_measured_with_every_head_disabled(model, tuned):
@@ -140,13 +137,12 @@ def test_fine_tunings_are_measured_with_every_head_disabled(model, tuned):
     assert 0 < broad['number'] <= 1
 
 
-@pytest.mark.slow
-def test_it_runs_from_its_command(model, monkeypatch, capsys):
-    monkeypatch.setattr(bs, 'from_pretrained', lambda name: model)
-    monkeypatch.setattr(bs, 'read_glue', lambda folder, task, split: TEXTS)
-    tuned = bs.finetune
-    monkeypatch.setattr(
-        bs, 'finetune', lambda *given, **how: tuned(*given, **how | {'seeds': 3, 'epochs': 1})
-    )
+def test_both_run_from_their_commands(model, tuned, monkeypatch, capsys):
+    for name, value in {
+        'from_pretrained': model, 'read_glue': TEXTS, 'read_corpus': TEXTS, 'finetune': tuned,
+    }.items():  # fmt: skip
+        monkeypatch.setattr(bs, name, lambda *_, value=value, **how: value)
     tuned_hypotheses.main('tiny', 'GLUE', '1e-3', '16', '24')
     assert capsys.readouterr().out.count('rank correlation') == 2
+    hypotheses.main('tiny')
+    assert 'Layer 1 is broader' in capsys.readouterr().out

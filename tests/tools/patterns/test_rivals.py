@@ -8,23 +8,17 @@ import pytest
 import sklearn.metrics
 
 import bert_secrets_jax as bs
-from bert_secrets_jax.files import write_csv
 from bert_secrets_jax.patterns.classes import CLASSES
 from bert_secrets_jax.patterns.classifier import judge, load_classifier, standardised
 from bert_secrets_jax.patterns.samples import MapSample, features_of, predict
 from tools.patterns import rivals
-from tools.patterns.fit import fit
 from tools.patterns.sample import (
     ANNOTATED,
-    COLUMNS,
-    LABELS_FILE,
     MAPS_FILE,
     draw_maps,
     read_annotated,
     read_maps,
-    row_of,
     shared_texts,
-    write_maps,
 )
 
 
@@ -62,11 +56,6 @@ def drawn() -> tuple[MapSample, np.ndarray]:
     ), np.array([CLASSES.index(kind) for kind in kinds])  # fmt: skip
 
 
-def test_images_too_small_for_the_network_are_refused(drawn):
-    with pytest.raises(ValueError, match='side=28 pixels are too small: take 32 or more'):
-        rivals.fit_network(*drawn, rivals.TrainConfig(epochs=1, side=28))
-
-
 @pytest.fixture(scope='module')
 def inputs(drawn):
     """Return inputs of four models with three heads each."""
@@ -99,18 +88,6 @@ def test_what_is_left_out_is_on_one_side(inputs, drawn, leave_out):
         rivals.groups_of(inputs.maps, 'layer')
 
 
-def test_fewer_texts_than_folds_are_refused(inputs, drawn):
-    few, labels = inputs.take(np.arange(4)), drawn[1][:4]
-    majority = rivals.MODELS['majority']
-    with pytest.raises(ValueError, match='5 folds need as many texts, and the maps are of 1'):
-        rivals.cross_validate(majority, few, labels, rivals.TrainConfig())
-    one = inputs.take(np.array([0, 4]))
-    with pytest.raises(ValueError, match='2 folds need as many models, and the maps are of 1'):
-        rivals.cross_validate(
-            majority, one, labels[[0, 3]], rivals.TrainConfig(), leave_out='model'
-        )
-
-
 def test_scores_are_those_of_scikit_learn():
     rng = np.random.default_rng(2)
     labels = rng.integers(4, size=200)
@@ -127,27 +104,6 @@ def test_scores_are_those_of_scikit_learn():
     )
     # The class that never occurs is not 0.
     assert np.isnan(found.f1[4])
-
-
-def test_intervals_hold_what_they_promise():
-    """Maps of one text are all right or all wrong: intervals that forget it are too narrow."""
-    rng = np.random.default_rng(3)
-    held = narrow = 0
-    for seed in range(200):
-        groups = np.repeat(np.arange(60), 5)
-        labels = rng.integers(2, size=300)
-        right = np.repeat(rng.uniform(size=60) < 0.8, 5)
-        predicted = np.where(right, labels, 1 - labels)
-        low, high = rivals.score(
-            labels, predicted, groups, resamples=200, seed=seed
-        ).accuracy_interval
-        held += low <= 0.8 <= high
-        low, high = rivals.score(
-            labels, predicted, np.arange(300), resamples=200, seed=seed
-        ).accuracy_interval
-        narrow += low <= 0.8 <= high
-    assert 0.89 <= held / 200 <= 0.99
-    assert narrow / 200 < 0.8
 
 
 def test_the_shipped_classifier_fits_the_shipped_labels():
@@ -178,40 +134,6 @@ def test_the_features_are_those_that_the_shipped_weights_were_fitted_to():
     now = judge(classifier, seen)
     np.testing.assert_array_equal(now[:, :-1].argmax(axis=1), then[:, :-1].argmax(axis=1))
     np.testing.assert_allclose(now, then, 0, 0.005)
-
-
-@pytest.mark.slow
-def test_maps_unlike_all_labelled_ones_are_said_to_be_so():
-    """Noise and mirrored diagonals are, maps of texts that were left out mostly are not."""
-    classifier = load_classifier()
-    maps, labels = read_annotated()
-    lengths = np.array([len(values) for values in maps.values])
-    rng = np.random.default_rng(10)
-    chosen = rng.permutation(np.flatnonzero((lengths <= 64) & (lengths >= 16)))[:60]
-    some = maps.take(chosen)
-
-    def share(values):
-        values = [each / each.sum(axis=1, keepdims=True) for each in values]
-        return rivals.unlike(classifier, dataclasses.replace(some, values=values)).mean()
-
-    assert share([rng.uniform(size=each.shape) for each in some.values]) > 0.9
-    assert share([np.eye(len(each))[::-1] + 0.01 for each in some.values]) > 0.9
-    # A classifier that does not know these maps nor others of their texts.
-    known = np.flatnonzero(~np.isin(maps.text, some.text))
-    other = fit(maps.take(known), labels[known])
-    assert rivals.unlike(other, some).mean() < 0.2
-    assert (predict(other, some).argmax(axis=1) == labels[chosen]).mean() > 0.8
-
-
-def test_labels_that_are_taken_back(tmp_path, drawn):
-    maps = drawn[0].take([0, 1])
-    write_maps(tmp_path / MAPS_FILE, maps)
-    with pytest.raises(ValueError, match='2 maps and no labels'):
-        read_annotated(tmp_path)
-    decisions = [(0, 'block'), (1, 'vertical'), (0, '')]
-    write_csv(tmp_path / LABELS_FILE, COLUMNS, [row_of(maps, *each) for each in decisions])
-    _, labels = read_annotated(tmp_path)
-    assert [CLASSES[label] for label in labels] == ['vertical']
 
 
 def test_examples_that_share_a_sentence_are_one_text():

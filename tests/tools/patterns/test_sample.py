@@ -2,14 +2,11 @@
 
 import csv
 import io
-import itertools
-import tracemalloc
 
 import numpy as np
 import pytest
 
 from bert_secrets_jax.files import write_arrays
-from bert_secrets_jax.patterns.classes import CLASSES
 from tests.tools.patterns.conftest import LENGTHS
 from tools.patterns.sample import (
     COLUMNS,
@@ -54,33 +51,16 @@ def test_a_table_that_is_cut_anywhere(maps, tmp_path):
     ('content', 'wrong'),
     [
         (b'', 'line 1: the file is empty. Delete it'),
-        (b'\n', 'line 1: not the columns'),
-        (b'\xef\xbb\xbf', 'line 1: the file is empty'),
-        (b'number,class\n', 'line 1: not the columns'),
-        (b'\0' * 100, 'line 1: a NUL'),
         (b'{header}\n0,"a, b",own/0,1,4,block\n\0\0\0', 'line 3: a NUL'),
-        (b'{header}\n0,"a, b",own/0,1,4,block\n\xe9\n', 'line 3: not UTF-8'),
         # Latin-1 in a last line: no half of a row.
         (b'{header}\n2,\xe9,own/10,3,2,block', 'line 2: not UTF-8'),
-        (b'{header}\n0,"a, b",own/0,1,4\n', 'line 2: not a decision'),
-        (b'{header}\n0,"a, b",own/0,1,4,block,x\n', 'line 2: not a decision'),
         (b'{header}\n\n0,"a, b",own/0,1,4,blocks\n', 'line 3: not a decision'),
-        (b'{header}\n0,"a, b",own/0,1,4,block0,"a, b",own/0,1,4,block\n', 'line 2: not a decision'),
-        (b'{header}\n0,a, b,own/0,1,4,block\n', 'line 2: not a decision'),
         # A quotation mark that hides the rows behind it.
         (b'{header},note\n0,"a, b",own/0,1,4,block,"\n1,"a, b",own/1,2,1,block,\n',
          'line 2: not a row'),
-        (b'{header},note\n0,"a, b",own/0,1,4,block,"\n1,"a, b",own/1,2', 'line 2: not a row'),
-        (b'{header}\n0,"a, b"x,own/0,1,4,block\n', 'line 2: not a row'),
-        (b'{header}\n0,"%s",own/0,1,4,block\n' % (b'a' * 200_000), 'line 2: not a row'),
-        *[(b'{header}\n%s,"a, b",own/0,1,4,block\n' % number, 'line 2: a label of another map')
-          for number in (b'', b'4', b'-0', b'00', b' 0', b'9' * 5000, '²'.encode())],
-        # Another head, layer, example or source.
-        *[(b'{header}\n0,%s,block\n' % other, 'line 2: a label of another map')
-          for other in (b'"a, b",own/0,1,5', b'"a, b",own/0,2,4', b'"a, b",own/1,1,4',
-                        b'other,own/0,1,4')],
-        (b'{header}\n0,"a, b",own/0,1,4,block\n1,"a, b",own/0,1,4,block',
-         'line 3: a label of another map'),
+        # Another head, or another map.
+        *[(b'{header}\n%s,block\n' % other, 'line 2: a label of another map')
+          for other in (b'0,"a, b",own/0,1,5', b'4,"a, b",own/0,1,4', b'00,"a, b",own/0,1,4')],
     ],
     ids=lambda _: '',
 )  # fmt: skip
@@ -98,9 +78,8 @@ def test_tables_that_others_wrote(maps, tmp_path):
     whole = table(maps)
     spelled = whole.replace(b'=3', b"'=3")
     for content in (
-        whole, b'\xef\xbb\xbf' + whole, whole.replace(b'\n', b'\r\n'),
-        whole.replace(b'\n', b'\n\n'), spelled, whole.replace(b',class', b',class,note'),
-        whole.replace(b'\n', b'\r'), whole.replace(b'\n', b',\n'),
+        b'\xef\xbb\xbf' + whole, whole.replace(b'\n', b'\r\n\r\n'), spelled,
+        whole.replace(b',class', b',class,note'), whole.replace(b'\n', b',\n'),
     ):  # fmt: skip
         path.write_bytes(content)
         assert read_labels(path, maps) == truth
@@ -117,18 +96,13 @@ def arrays(maps, tmp_path):
         return dict(found)
 
 
-def test_maps_as_they_were_written(maps, tmp_path, arrays):
+def test_maps_as_they_were_written(maps, tmp_path):
+    write_maps(tmp_path / 'maps.npz', maps)
     found = read_maps(tmp_path / 'maps.npz')
     assert [value.shape for value in found.values] == [(length, length) for length in LENGTHS]
     for value, expected in zip(found.values, maps.values, strict=True):
         np.testing.assert_array_equal(value, expected.astype(np.float16))
     assert found.source.tolist() == maps.source.tolist()
-    # Integers of other widths, as other versions may write them.
-    path = tmp_path / 'other.npz'
-    write_arrays(
-        path, arrays | {name: arrays[name].astype(np.uint8) for name in ('lengths', 'text')}
-    )
-    assert [len(value) for value in read_maps(path).values] == list(LENGTHS)
 
 
 def with_value(array, value, place=0):
@@ -146,21 +120,10 @@ BAD_TEXT = np.frombuffer(np.full(4, 0x7FFFFFFF, np.uint32).tobytes(), '<U1')
         ('lengths', lambda lengths: with_value(lengths, 2**62)),
         # In 64 bits, its square is 0.
         ('lengths', lambda lengths: np.append(lengths, [2**32])),
-        ('lengths', lambda lengths: with_value(lengths.astype(np.uint64), 2**64 - 5)),
-        ('lengths', lambda lengths: lengths.astype(float)),
-        ('lengths', lambda lengths: lengths[:0]),
         ('values', lambda values: with_value(values, np.inf, -1)),
-        ('values', lambda values: with_value(values, -0.1)),
-        ('values', lambda values: with_value(values, 2)),
         ('values', lambda values: values[:-1]),
-        ('values', lambda values: values.astype(complex)),
         ('first_text', lambda first: with_value(first, 6)),
-        ('first_text', lambda first: first + 0.5),
-        ('head', lambda head: head.astype('datetime64[s]')),
-        ('text', lambda text: np.array(0)),
         ('source', lambda source: BAD_TEXT),
-        ('example', lambda example: np.char.encode(example)),
-        ('lengths', None),
         # One more than maps have.
         ('more', lambda _: np.zeros(4)),
     ],
@@ -168,22 +131,6 @@ BAD_TEXT = np.frombuffer(np.full(4, 0x7FFFFFFF, np.uint32).tobytes(), '<U1')
 )  # fmt: skip
 def test_maps_of_wrong_arrays(tmp_path, arrays, name, change):
     path = tmp_path / 'wrong.npz'
-    changed = {each: array for each, array in arrays.items() if each != name}
-    if change is not None:
-        changed[name] = np.asarray(change(arrays.get(name)))
-    write_arrays(path, changed)
-    tracemalloc.start()
-    try:
-        with pytest.raises(ValueError) as error:
-            read_maps(path)
-        assert tracemalloc.get_traced_memory()[1] < 5_000_000
-    finally:
-        tracemalloc.stop()
-    assert str(error.value).startswith(f'{path} does not hold attention maps: ')
-    assert '\n' not in str(error.value)
-
-
-def test_classes_are_told_apart_by_their_beginnings():
-    """One class alone begins another, which `read_decisions` relies on."""
-    begins = [(one, two) for one, two in itertools.permutations(CLASSES, 2) if two.startswith(one)]
-    assert begins == [('vertical', 'vertical_diagonal')]
+    write_arrays(path, arrays | {name: np.asarray(change(arrays.get(name)))})
+    with pytest.raises(ValueError, match='wrong.npz does not hold attention maps: '):
+        read_maps(path)
