@@ -20,10 +20,13 @@ from bert_secrets_jax.measure.stream import check_split
 from bert_secrets_jax.model.encoder import kinds_of_layers, scope_of
 from bert_secrets_jax.model.weights import Pretrained, check_whole
 
+# The mean outputs of the heads over a corpus.
+Means = Float[np.ndarray, 'L N H']
+
 
 def mean_contexts(
     pretrained: Pretrained, batches: Iterable[Batch], *, mesh: Mesh | None = None
-) -> Float[np.ndarray, 'L N H']:
+) -> Means:
     """Return the mean output of each head over all real tokens of all examples.
 
     It replaces the output of a disabled head in mean ablation (the baseline 'mean'; Wang et al.

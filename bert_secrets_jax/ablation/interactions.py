@@ -18,7 +18,7 @@ from bert_secrets_jax.model.config import BertConfig
 
 
 def single_and_pair_masks(
-    config: BertConfig, heads: Sequence[tuple[int, int]] | None = None
+    config: BertConfig, heads: Sequence[masks.Place] | None = None
 ) -> masks.Masks:
     """Return a mask per head, in their order, and then one per pair of them, as `masks.pairs`."""
     heads = masks.all_heads(config) if heads is None else heads

@@ -7,8 +7,10 @@ import dataclasses
 from collections.abc import Sequence
 
 import numpy as np
-from jaxtyping import Float, Int, Shaped
+from jaxtyping import Float, Int
 
+from bert_secrets_jax.ablation.contexts import Means
+from bert_secrets_jax.ablation.masks import GivenMasks, Masks
 from bert_secrets_jax.ablation.resumable import encoding_for, sweep_all
 from bert_secrets_jax.ablation.sweep import Descent
 from bert_secrets_jax.brief import brief
@@ -35,7 +37,7 @@ class MaskedLosses:
       words: [W] All hidden wordpieces, in any order.
     """
 
-    masks: Float[np.ndarray, 'M L N']
+    masks: Masks
     losses: Float[np.ndarray, 'M E']
     hidden: Int[np.ndarray, ' E']
     words: Int[np.ndarray, ' W']
@@ -51,11 +53,11 @@ class MaskedLosses:
 def masked_lm_losses(
     pretrained: Pretrained,
     texts: Sequence[Text],
-    masks: Shaped[np.ndarray, 'M L N'],
+    masks: GivenMasks,
     *,
     masking: Masking | None = None,
     baseline: str = 'uniform',
-    replacement: Float[np.ndarray, 'L N H'] | None = None,
+    replacement: Means | None = None,
     donor_seed: int = 0,
     compute: Compute = Compute(),
 ) -> MaskedLosses:

@@ -46,6 +46,10 @@ class Metric:
     at_token: int | None = None
 
 
+# What a person may give for a metric.
+AnyMetric = str | Metric | Callable[[BertOutput], Array] | None
+
+
 @dataclasses.dataclass(frozen=True)
 class _OfOutput:
     """One's own function of the output, as `Metric` calls it; equal for the same function."""

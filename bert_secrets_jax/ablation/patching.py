@@ -21,7 +21,7 @@ from jaxtyping import Array, Float, Int
 from bert_secrets_jax.ablation.contexts import on_devices
 from bert_secrets_jax.ablation.embedding import as_embedder
 from bert_secrets_jax.ablation.layers import Static, embed
-from bert_secrets_jax.ablation.patched_metrics import Given, Metric, Reads, metric_of
+from bert_secrets_jax.ablation.patched_metrics import AnyMetric, Given, Metric, Reads, metric_of
 from bert_secrets_jax.ablation.sweep import default_chunk_tokens, one_behind
 from bert_secrets_jax.brief import brief, check_name
 from bert_secrets_jax.compute import Compute
@@ -72,7 +72,7 @@ def patch(
     *,
     of: str = 'output',
     positions: str = 'all',
-    metric: str | Metric | Callable[[BertOutput], Array] | None = None,
+    metric: AnyMetric = None,
     answers: Sequence[Any] | None = None,
     compute: Compute = Compute(),
 ) -> Patched:
@@ -359,11 +359,13 @@ def run_from(
     times,
     *,
     frozen: bool = False,
+    stop: Any = None,
 ) -> BertOutput:
     """Return the output of the model, run from what enters layer `first`, `hidden` [B, T, D].
 
     `shifts` [L, #B, #T, #N, #H] times `times` is added to the outputs of the heads, which `frozen`
-    takes from the intact run. So is what is below that layer.
+    takes from the intact run. So is what is below that layer. From layer `stop` on, if there is
+    one, the output means nothing but for the states that enter this layer.
     """
     config, own = bert.config, host.own[0]
     _, scopes = embed(Static(config, 'zero'), params['embeddings'], host.batch)
@@ -377,7 +379,8 @@ def run_from(
                 {'params': layer}, hidden, kind, change, scopes, None
             )
 
-        return jax.lax.cond(number >= first, run, lambda hidden: (hidden, before), hidden)
+        is_run = (number >= first) & (number < (config.num_hidden_layers if stop is None else stop))
+        return jax.lax.cond(is_run, run, lambda hidden: (hidden, before), hidden)
 
     before = own.hidden_states[:, 1:], own.attentions, own.contexts
     before = jax.tree.map(lambda leaf: jnp.moveaxis(leaf, 1, 0), before)

@@ -17,9 +17,15 @@ from typing import Any
 import jax
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
-from jaxtyping import Float, Int, Real, Shaped
+from jaxtyping import Float, Int, Real
 
-from bert_secrets_jax.ablation.contexts import intact_contexts, layers_of, mean_contexts, on_devices
+from bert_secrets_jax.ablation.contexts import (
+    Means,
+    intact_contexts,
+    layers_of,
+    mean_contexts,
+    on_devices,
+)
 from bert_secrets_jax.ablation.donors import Donors
 from bert_secrets_jax.ablation.layers import (
     Static,
@@ -33,7 +39,7 @@ from bert_secrets_jax.ablation.layers import (
     read_words,
     run_layer,
 )
-from bert_secrets_jax.ablation.masks import check_masks
+from bert_secrets_jax.ablation.masks import GivenMasks, Masks, check_masks
 from bert_secrets_jax.brief import brief
 from bert_secrets_jax.compute import Compute
 from bert_secrets_jax.data.encoding import Batch, in_order, listed, to_one_length
@@ -88,10 +94,10 @@ def default_chunk_tokens() -> int:
 def sweep(
     pretrained: Pretrained,
     batches: Iterable[Batch],
-    masks: Shaped[np.ndarray, 'M L N'],
+    masks: GivenMasks,
     *,
     baseline: str = 'uniform',
-    replacement: Float[np.ndarray, 'L N H'] | None = None,
+    replacement: Means | None = None,
     donor_seed: int = 0,
     chunk_tokens: int | None = None,
     mesh: Mesh | None = None,
@@ -150,10 +156,10 @@ def sweep(
 def sweep_batches(
     pretrained: Pretrained,
     batches: Iterable[Batch],
-    masks: Shaped[np.ndarray, 'M L N'],
+    masks: GivenMasks,
     *,
     baseline: str = 'uniform',
-    replacement: Float[np.ndarray, 'L N H'] | None = None,
+    replacement: Means | None = None,
     donor_seed: int = 0,
     chunk_tokens: int | None = None,
     mesh: Mesh | None = None,
@@ -243,13 +249,13 @@ class Descent:
     embeddings: Any
     layers: Sequence[Any]
     classifier: Any
-    masks: Float[np.ndarray, 'M L N']
+    masks: Masks
     which: Int[np.ndarray, ' given']
     tokens: int
     devices: int
     groups: int
     place: Callable[[Any], Any]
-    replacement: Float[np.ndarray, 'L N H'] | Donors | None = None
+    replacement: Means | Donors | None = None
 
     @classmethod
     def start(

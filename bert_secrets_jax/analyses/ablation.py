@@ -7,7 +7,7 @@ Shapes: M masks, L layers, N heads.
 
 import dataclasses
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import ClassVar
 
 import numpy as np
@@ -21,6 +21,7 @@ from bert_secrets_jax.analyses.common.disabling import (
     SOURCE,
     Ablated,
     Disabled,
+    MaskSets,
     assess,
     check_disabling,
     checked_metrics,
@@ -198,7 +199,7 @@ def ablation(
     tuned: Pretrained | Finetuned,
     examples: Sequence[Example],
     *,
-    masks: str | Sequence[str] | Mapping[str, np.ndarray] = 'heads',
+    masks: MaskSets = 'heads',
     baseline: str = 'uniform',
     corpus: Sequence[Text] | None = None,
     metrics: Sequence[str] | None = None,

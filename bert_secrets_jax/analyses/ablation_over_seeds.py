@@ -7,7 +7,7 @@ Shapes: S seeds, M masks, L layers, N heads, E examples.
 """
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import ClassVar
 
 import numpy as np
@@ -21,6 +21,7 @@ from bert_secrets_jax.analyses.common.disabling import (
     SOURCE,
     Ablated,
     Disabled,
+    MaskSets,
     assess,
     check_disabling,
     checked_metrics,
@@ -204,7 +205,7 @@ def ablation_over_seeds(
     tuned: Models,
     examples: Sequence[Example],
     *,
-    masks: str | Sequence[str] | Mapping[str, np.ndarray] = 'heads',
+    masks: MaskSets = 'heads',
     baseline: str = 'uniform',
     metrics: Sequence[str] | None = None,
     seed: int = 0,

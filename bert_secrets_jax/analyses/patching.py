@@ -5,7 +5,7 @@ Shapes: E pairs of texts, L layers, N heads, M heads of all layers.
 
 import dataclasses
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -15,7 +15,7 @@ from bert_secrets_jax import plots
 from bert_secrets_jax.ablation.attribution_patching import estimate_patches
 from bert_secrets_jax.ablation.embedding import as_embedder
 from bert_secrets_jax.ablation.masked_lm import FEW, assess_losses
-from bert_secrets_jax.ablation.patched_metrics import Metric, intact_answers
+from bert_secrets_jax.ablation.patched_metrics import AnyMetric, intact_answers
 from bert_secrets_jax.ablation.patching import Patched, as_read, patch
 from bert_secrets_jax.analyses.common import effects
 from bert_secrets_jax.analyses.common.effects import harm_explained
@@ -243,7 +243,7 @@ def patching(
     corrupted: Sequence[Text] | None = None,
     *,
     of: str = 'output',
-    metric: str | Metric | Callable | None = None,
+    metric: AnyMetric = None,
     answers: Sequence[Any] | None = None,
     steps: int = 5,
     most: int = 100,

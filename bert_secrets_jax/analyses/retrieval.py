@@ -18,7 +18,7 @@ from bert_secrets_jax.ablation.retrieval import (
     scores_of_queries,
 )
 from bert_secrets_jax.analyses.common import effects
-from bert_secrets_jax.analyses.common.disabling import instead, named_masks
+from bert_secrets_jax.analyses.common.disabling import MaskSets, instead, named_masks
 from bert_secrets_jax.analyses.common.embeddings import EmbeddingEffects, embedded_cost
 from bert_secrets_jax.analyses.common.models import check_several
 from bert_secrets_jax.analyses.declaration import analysis
@@ -122,7 +122,7 @@ def retrieval(
     relevant: Relevant | None = None,
     *,
     sides: str = 'both',
-    masks: str | Sequence[str] | Mapping[str, np.ndarray] = ('heads', 'layers'),
+    masks: MaskSets = ('heads', 'layers'),
     baseline: str = 'uniform',
     prompts: tuple[str | None, str | None] = (None, None),
     seed: int = 0,
