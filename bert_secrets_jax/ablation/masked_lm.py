@@ -135,7 +135,7 @@ def check_masked_lm(*models: Pretrained) -> None:
 def assess_losses(
     losses: Float[np.ndarray, 'M E'],
     intact: Float[np.ndarray, ' E'],
-    hidden: Int[np.ndarray, ' E'],
+    hidden: Int[np.ndarray, ' E'] | None = None,
     *,
     names: Sequence[str] = (),
     outcome: Outcome = MASKED_LM_LOSS,
@@ -148,11 +148,12 @@ def assess_losses(
     wordpiece is that of the mean of its linear part (Cochran 1977, "Sampling techniques", section
     6.3). Over fewer than `FEW` texts, it covers a little less than 95 %.
 
-    Losses [M, E] and [E] are added up over the hidden wordpieces of a text; with ones for `hidden`,
+    Losses [M, E] and [E] are added up over the hidden wordpieces of a text; without their number,
     the mean is over texts. ValueError with fewer than two, FloatingPointError for broken losses.
     """
     if not (np.isfinite(losses).all() and np.isfinite(intact).all()):
         raise FloatingPointError('A loss is NaN or infinite: are the weights of the model broken?')
+    hidden = np.ones(len(intact), int) if hidden is None else hidden
     changes, share = (losses - intact) / hidden.mean(), hidden / hidden.mean()
     difference = changes.mean(axis=1)
     return assess_means(

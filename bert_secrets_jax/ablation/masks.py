@@ -44,12 +44,11 @@ def single_layers(config: BertConfig) -> Masks:
 @checked
 def one_head_left(config: BertConfig) -> Masks:
     """Return one mask per head, which disables all others of its layer (Michel et al. 2019)."""
-    heads = all_heads(config)
-    kept = _ones(config, len(heads))
-    for mask, (layer, head) in zip(kept, heads, strict=True):
-        mask[layer] = 0
-        mask[layer, head] = 1
-    return kept
+    every = range(config.num_attention_heads)
+    others = [
+        [(layer, each) for each in every if each != kept] for layer, kept in all_heads(config)
+    ]
+    return disable(config, others)
 
 
 @checked

@@ -18,21 +18,27 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Bool, Float
 
-from bert_secrets_jax.ablation.layers import Static, embed
+from bert_secrets_jax.ablation.layers import Static, contexts_of, embed
 from bert_secrets_jax.ablation.masks import Place
 from bert_secrets_jax.ablation.patched_metrics import AnyMetric, Reads
-from bert_secrets_jax.ablation.patching import Host, Pairs, run_from, shifts_at
+from bert_secrets_jax.ablation.patching import (
+    Host,
+    Pairs,
+    parts_of,
+    patch_each,
+    run_from,
+    shifts_at,
+)
 from bert_secrets_jax.ablation.sweep import one_behind
 from bert_secrets_jax.brief import brief, check_name
 from bert_secrets_jax.compute import Compute
 from bert_secrets_jax.data.tasks import Text
 from bert_secrets_jax.devices import fetch
-from bert_secrets_jax.model import attention, encoder
+from bert_secrets_jax.model import encoder
 from bert_secrets_jax.model.bert import Bert
 from bert_secrets_jax.model.config import BertConfig
-from bert_secrets_jax.model.parts import applied, matmul_precision
 from bert_secrets_jax.model.weights import Pretrained
 from bert_secrets_jax.names import head_name
 
@@ -131,10 +137,13 @@ def patch_paths(
                 )
     texts = clean, corrupted
     pairs = Pairs.start(pretrained, texts, 'output', 'all', metric, answers, compute)
-    measure = functools.partial(_measured, pairs, senders=chosen, receivers=receivers, into=into)
+    if isinstance(receivers, str):
+        measure = functools.partial(patch_each, pairs, heads=chosen, frozen=True)
+    else:
+        measure = functools.partial(_measured, pairs, chosen, receivers, into)
     *intact, denoising, noising = pairs.changes('Patching paths', measure)
     both = [np.moveaxis(each, -1, 1) for each in (denoising, noising)]
-    if receivers == LOGITS:
+    if isinstance(receivers, str):
         both = [each[:, 0] for each in both]
     return PatchedPaths(receivers, into, pairs.metric.name, *intact, *both)
 
@@ -154,57 +163,35 @@ def _heads(config: BertConfig, name: str, given: Heads) -> tuple[Place, ...]:
 
 
 def _measured(
-    pairs: Pairs, host: Host, *, senders: Bool[np.ndarray, 'L N'], receivers: Any, into: str
+    pairs: Pairs, senders: Bool[np.ndarray, 'L N'], receivers: Heads, into: str, host: Host
 ) -> Float[np.ndarray, 'B L N R']:
     """Return the changes of the metric; NaN without a path."""
     intact = fetch(pairs.intact(host))
-    count = 1 if receivers == LOGITS else len(receivers)
-    changes = np.full((len(intact), *senders.shape, count), np.nan, np.float32)
-    for (layer, heads, places), found in one_behind(_runs(pairs, host, senders, receivers, into)):
+    changes = np.full((len(intact), *senders.shape, len(receivers)), np.nan, np.float32)
+    for (layer, heads, places), found in one_behind(_runs(pairs, senders, receivers, into, host)):
         found = np.moveaxis(found[: len(heads), : len(places)] - intact, -1, 0)
         changes[:, layer, heads[:, None], places[None]] = found
     return changes
 
 
-def _runs(pairs: Pairs, host: Host, chosen, receivers, into: str) -> Iterator[tuple[Any, Array]]:
+def _runs(pairs: Pairs, chosen, receivers: Heads, into: str, host: Host) -> Iterator[Any]:
     """Yield a layer, senders of it and numbers of receivers, and their metric [K, R, B]."""
     given = pairs.metric.reads, pairs.metric.at_token, pairs.params, host
     # All calls have one size: senders and receivers are repeated up to it.
     room = max(pairs.tokens // host.batch.input_ids.size, 1)
-    width = len(_parts(np.arange(chosen.sum(axis=1).max()), room)[0])
-    layers, heads = np.transpose([(-1, 0)] if receivers == LOGITS else receivers)
+    width = len(parts_of(np.arange(chosen.sum(axis=1).max()), room)[0])
+    layers, heads = np.transpose(receivers)
     stops, counts = np.unique(layers, return_counts=True)
-    depth = len(_parts(np.arange(counts.max()), max(room // width, 1))[0])
-    for layer, senders in enumerate(map(np.flatnonzero, chosen)):
-        for part in _parts(senders, width):
+    depth = len(parts_of(np.arange(counts.max()), max(room // width, 1))[0])
+    for layer, senders in enumerate(map(np.flatnonzero, chosen[: stops[-1]])):
+        for part in parts_of(senders, width):
             sent = layer, np.resize(part, width)
-            if receivers == LOGITS:
-                yield (layer, part, np.zeros(1, int)), _to_logits(pairs.bert, *given, *sent)
-            if layer >= stops[-1]:
-                continue
             streams = _streams(pairs.bert, pairs.params, host, *sent, stops)
             for stop, stream in zip(stops, streams, strict=True):
-                for places in _parts(np.flatnonzero(layers == stop), depth):
+                for places in parts_of(np.flatnonzero(layers == stop), depth):
                     if stop > layer:
                         which = stream, int(stop), heads[np.resize(places, depth)]
                         yield (layer, part, places), _received(pairs.bert, into, *given, *which)
-
-
-def _parts(numbers: Int[np.ndarray, ' all'], most: int) -> list[Int[np.ndarray, ' some']]:
-    """Return about equal parts of numbers, as few as have at most so many."""
-    return np.array_split(numbers, -(-len(numbers) // most)) if len(numbers) else []
-
-
-@functools.partial(jax.jit, static_argnums=(0, 1, 2))
-def _to_logits(
-    bert: Bert, reads: Reads, at_token: int | None, params, host: Host, layer, heads
-) -> Float[Array, 'K 1 B']:
-    """Return the metric with heads of a layer replaced, and all later heads frozen."""
-
-    def read(output):
-        return reads(output, host.given)[None]
-
-    return _frozen(read, bert, at_token, params, host, layer, heads)
 
 
 @functools.partial(jax.jit, static_argnums=0)
@@ -213,25 +200,15 @@ def _streams(bert: Bert, params, host: Host, layer, heads, stops) -> Float[Array
 
     What is given for those up to the layer of the senders means nothing.
     """
-
-    def read(output):
-        return jnp.moveaxis(output.hidden_states[:, stops], 1, 0)
-
-    streams = _frozen(read, bert, None, params, host, layer, heads, stops.max())
-    return jnp.moveaxis(streams, 1, 0)
-
-
-def _frozen(read, bert: Bert, at_token: int | None, params, host: Host, layer, heads, stop=None):
-    """Return what is read of each output with one of the heads replaced, and later ones frozen."""
     own = host.own[0]
     change = host.donor[0].contexts[:, layer] - own.contexts[:, layer]
 
     def one(head):
-        shifts, hidden = shifts_at(bert, layer, head, change), own.hidden_states[:, layer]
-        of_layers = hidden, layer, *shifts
-        return read(run_from(bert, at_token, params, host, *of_layers, frozen=True, stop=stop))
+        there = own.hidden_states[:, layer], layer, *shifts_at(bert, layer, head, change)
+        output = run_from(bert, None, params, host, *there, frozen=True, stop=stops.max())
+        return jnp.moveaxis(output.hidden_states[:, stops], 1, 0)
 
-    return jax.vmap(one)(heads)
+    return jnp.moveaxis(jax.vmap(one)(heads), 1, 0)
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1, 2, 3))
@@ -247,33 +224,20 @@ def _received(
     heads,
 ) -> Float[Array, 'K R B']:
     """Return the metric with an input of heads of a layer taken from patched streams."""
-    config, own = bert.config, host.own[0]
+    setting, own = Static(bert.config, 'zero'), host.own[0]
     intact, contexts = own.hidden_states[:, layer], own.contexts[:, layer]
     of_layer = jax.tree.map(lambda leaf: leaf[layer], params['layers'])
-    _, scopes = embed(Static(config, 'zero'), params['embeddings'], host.batch)
-    scope = encoder.scope_of(scopes, jnp.array(encoder.kinds_of_layers(config))[layer])
-    precision = matmul_precision(config)
+    _, scopes = embed(setting, params['embeddings'], host.batch)
+    scope = encoder.scope_of(scopes, jnp.array(encoder.kinds_of_layers(bert.config))[layer])
 
-    def one(stream, head):
-        only = functools.partial(jax.lax.dynamic_slice_in_dim, start_index=head, slice_size=1)
+    def of_stream(stream):
+        others = dict.fromkeys(encoder.PROJECTIONS if into == INPUT else [into], stream)
+        change = contexts_of(setting, of_layer, intact, scope, **others)[0] - contexts
 
-        def make(name, read):
-            weights = jax.tree.map(lambda leaf: only(leaf, axis=-2), of_layer['attention'][name])
-            return applied(encoder.project(config, heads=1), weights, read)
+        def one(head):
+            there = intact, layer, *shifts_at(bert, layer, head, change)
+            return reads(run_from(bert, at_token, params, host, *there), host.given)
 
-        def project(name):
-            hidden = stream if into in (INPUT, name) else intact
-            read = applied(encoder.AttentionInput(config), of_layer, hidden, scope.normed)
-            return make(name, read)
+        return jax.vmap(one)(heads)
 
-        query, key, value = map(project, encoder.PROJECTIONS)
-        value = encoder.turned(config, value)
-        bias = None if scope.bias is None else only(scope.bias, axis=1)
-        seen = dataclasses.replace(encoder.with_distances(config, scope, make), bias=bias)
-        learned = attention.attention_probabilities(query, key, seen, precision=precision)
-        received = attention.attend(learned.astype(value.dtype), value, precision=precision)
-        shifts = shifts_at(bert, layer, head, received - only(contexts, axis=2))
-        output = run_from(bert, at_token, params, host, intact, layer, *shifts)
-        return reads(output, host.given)
-
-    return jax.vmap(jax.vmap(one, (None, 0)), (0, None))(streams, heads)
+    return jax.vmap(of_stream)(streams)

@@ -10,6 +10,7 @@ the sweep ('mean') or over the donors of each piece of a batch ('resample').
 """
 
 import dataclasses
+import itertools
 import operator
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
@@ -194,12 +195,10 @@ def _pieces(batch: Batch, tokens: int, devices: int) -> Iterator[np.ndarray]:
 def one_behind(results: Iterable[tuple[Any, Any]]) -> Iterator[tuple[Any, np.ndarray]]:
     """Fetch each array while the device works on the next one, and never queue more than one."""
     before = None
-    for now in results:
+    for now in itertools.chain(results, [None]):
         if before is not None:
             yield before[0], fetch(before[1])
         before = now
-    if before is not None:
-        yield before[0], fetch(before[1])
 
 
 @dataclasses.dataclass(frozen=True)

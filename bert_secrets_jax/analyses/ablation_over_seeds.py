@@ -130,7 +130,7 @@ class AblationOverSeeds(Disabled):
         drawings: dict[str, Callable] = {'told_apart': Disabled.told_apart}
         if all(len(_shares(each)) for each in self.sets.values()):
             drawings['variance'] = _draw_variance
-        return effects.drawn_sets(self, self.sets, _draw, **drawings)
+        return effects.drawn_sets(self, self.sets, **drawings, effects=_draw)
 
     def findings(self):
         first = next(iter(self.sets.values()))
@@ -275,5 +275,6 @@ def _draw(result: AblationOverSeeds, name: str):
         ablated.found,
         ablated.shape,
         f'Change of the score without {effects.WITHOUT[name]}, mean {result.over}.',
-        plots.Source(name, 'mean_points', ablated.metric),
+        ablated.metric,
+        column='mean_points',
     )

@@ -13,7 +13,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
-from bert_secrets_jax import paper, plots
+from bert_secrets_jax import paper
 from bert_secrets_jax.ablation import masked_lm
 from bert_secrets_jax.ablation.masks import describe, with_intact
 from bert_secrets_jax.analyses.common import effects, marks
@@ -271,5 +271,5 @@ def _draw(result: MaskedLMAblation, name: str, when: str):
         result.shape,
         f'Change of the loss per hidden wordpiece without {effects.WITHOUT[name]} (the model '
         f'{_WHEN[when]}).',
-        plots.Source(name, 'difference', when),
+        when,
     )

@@ -313,9 +313,8 @@ def assess_changes(
 ) -> Effects:
     """Return the mean over pairs of changes, tested against 0; they are of heads [E, L, N]."""
     names = names or [head_name(*each) for each in np.ndindex(changes.shape[1:])]
-    count = len(changes)
     outcome = Outcome(metric, _UNITS.get(metric, metric), scale=1.0, digits=3)
-    given = changes.reshape(count, -1).T.astype(np.float64), np.zeros(count), np.ones(count, int)
+    given = changes.reshape(len(changes), -1).T.astype(np.float64), np.zeros(len(changes))
     return assess_losses(*given, names=names, outcome=outcome, sample_of='pairs', seed=seed)
 
 
@@ -364,8 +363,7 @@ def pairs_of(
 
 def _draw(result: Patching):
     caption = 'Mean change of the metric towards that of the clean texts, in both directions.'
-    source = plots.Source('heads', 'difference', BOTH)
-    return effects.draw_effects('heads', result.effects[BOTH], result.shape, caption, source)
+    return effects.draw_effects('heads', result.effects[BOTH], result.shape, caption, BOTH)
 
 
 def _draw_estimates(result: Patching):

@@ -18,7 +18,7 @@ from tests.ablation.test_patching import (
     margin,
     replaced,
 )
-from tests.conftest import RELATIVES, forward, random_params, rarely, relative
+from tests.conftest import RELATIVES, random_params, rarely, relative
 
 # By type, the modules of a layer of PyTorch that make queries, keys and values, and where in these.
 PROJECTED = {
@@ -137,17 +137,6 @@ def test_padding_chunks_and_the_choice_of_senders_change_nothing(pretrained, rec
     asked[..., [0, 1, 0], [2, 0, 3]] = True
     np.testing.assert_allclose(found, np.where(asked, expected, np.nan), atol=1e-5)
     assert np.nanmax(np.abs(found)) > 1e-4
-
-
-def test_a_metric_may_read_every_output(pretrained):
-    """The states and contexts of later layers are those of the patched run."""
-    metric = lambda output: output.hidden_states[:, 2, 1, 0] + output.contexts[:, 2, 1, 3, 0]
-    found = bs.patch_paths(pretrained, CLEAN[:1], CORRUPTED[:1], metric=metric)
-    (own,), (lent,) = (bs.encode(pretrained.tokenizer, each[:1]) for each in (CLEAN, CORRUPTED))
-    own, lent = (forward(pretrained.bert, pretrained.params, e.inputs) for e in (own, lent))
-    last = np.asarray(lent.contexts - own.contexts)[0, 2, 1, 3, 0]
-    np.testing.assert_allclose(found.noising[0, 2], [0, 0, 0, last], atol=1e-5)
-    assert np.abs(found.noising[0, 1]).min() > 1e-3
 
 
 def test_what_has_no_path_is_named(pretrained):
