@@ -108,12 +108,6 @@ def leave_layer(setting: Static, params, residual, scope):
 
 
 @_piece
-def open_intact(setting: Static, params, hidden, scope):
-    """Return the contexts [B, T, N, H] of the heads of a layer."""
-    return contexts_of(setting, params, hidden, scope)[0]
-
-
-@_piece
 def open_scores(setting: Static, params, hidden, scope):
     """Return the parts [B, P, N, T, S] of the scores, and the maps that each would give alone."""
     read = _attention_input(setting, params, hidden, scope)
@@ -122,24 +116,6 @@ def open_scores(setting: Static, params, hidden, scope):
     parts = attention.score_parts(query, key, seen, precision=matmul_precision(setting.config))
     scores = jnp.stack(list(parts.values()), axis=1)
     return scores, jax.vmap(lambda part: attention.masked_softmax(part, scope), 1, 1)(scores)
-
-
-@_piece
-def close_intact(setting: Static, params, hidden, scope, context):
-    """Return the output [B, T, D] of a layer from the contexts of its heads."""
-    return _rest(setting, params, hidden + _output(setting, params, context), scope)
-
-
-@jax.jit
-def total(context, counted):
-    """Return the sum [N, H] in float32 of the contexts [B, T, N, H] where [B, T] is 1, not 0."""
-    return jnp.einsum(
-        'BTNH,BT->NH',
-        context,
-        counted.astype(context.dtype),
-        precision=jax.lax.Precision.HIGHEST,
-        preferred_element_type=jnp.float32,
-    )
 
 
 @jax.jit

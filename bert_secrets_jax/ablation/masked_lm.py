@@ -100,12 +100,8 @@ def losses_of_texts(
     likely: Float[np.ndarray, 'M R'], masked: MaskedTexts
 ) -> tuple[Float[np.ndarray, 'M E'], Int[np.ndarray, ' E']]:
     """Return the loss of each text, of all its rows, and the number of its hidden wordpieces."""
-    count = int(masked.text.max()) + 1
-    losses = np.zeros((len(likely), count))
-    np.add.at(losses.T, masked.text, -likely.T.astype(np.float64))
-    hidden = np.zeros(count, int)
-    np.add.at(hidden, masked.text, masked.hidden)
-    return losses, hidden
+    losses = np.stack([np.bincount(masked.text, -each) for each in likely])
+    return losses, np.bincount(masked.text, masked.hidden).astype(int)
 
 
 def frequency_loss(words: Int[np.ndarray, ' W']) -> float:
@@ -120,16 +116,15 @@ def frequency_loss(words: Int[np.ndarray, ' W']) -> float:
     return float(-np.sum(share * np.log(share) / (1 - (1 - share) ** total)))
 
 
-def check_masked_lm(*models: Pretrained) -> None:
+def check_masked_lm(model: Pretrained) -> None:
     """Raise ValueError for a model that predicts no hidden wordpieces."""
-    for model in models:
-        if model.config.head != MASKED_LM:
-            raise ValueError(
-                f'The model ({model.config.summary}) has no head of a masked LM. Checkpoints of '
-                "pre-training have one, such as 'bert-base-uncased'; sentence-embedding models and "
-                'fine-tuned ones do not. bs.with_masked_lm(tuned, pretrained) gives a fine-tuned '
-                'encoder the head of the model that it was fine-tuned from.'
-            )
+    if model.config.head != MASKED_LM:
+        raise ValueError(
+            f'The model ({model.config.summary}) has no head of a masked LM. Checkpoints of '
+            "pre-training have one, such as 'bert-base-uncased'; sentence-embedding models and "
+            'fine-tuned ones do not. bs.with_masked_lm(tuned, pretrained) gives a fine-tuned '
+            'encoder the head of the model that it was fine-tuned from.'
+        )
 
 
 def assess_losses(

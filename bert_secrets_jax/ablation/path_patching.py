@@ -20,6 +20,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
+from bert_secrets_jax.ablation import masks
 from bert_secrets_jax.ablation.layers import Static, contexts_of, embed
 from bert_secrets_jax.ablation.masks import Place
 from bert_secrets_jax.ablation.patched_metrics import AnyMetric, Reads
@@ -116,12 +117,9 @@ def patch_paths(
       FloatingPointError: As in `patch`.
     """
     config = pretrained.config
-    layers, heads = config.num_hidden_layers, config.num_attention_heads
     check_name('into', into, INTO)
-    chosen = np.ones((layers, heads), bool)
-    if senders is not None:
-        chosen[:] = False
-        chosen[tuple(np.transpose(_heads(config, 'senders', senders)))] = True
+    every = masks.all_heads(config) if senders is None else _heads(config, 'senders', senders)
+    chosen = masks.disable(config, [every])[0] == 0
     if isinstance(receivers, str):
         check_name('receivers', receivers, [LOGITS])
         if into != INPUT:

@@ -104,14 +104,12 @@ def scores_of_queries(
     documents, and divides it by the most that is possible (Järvelin and Kekäläinen 2002, with
     grades as gains, as trec_eval has it). 'recall@10' is the share of them among the first ten.
     """
-    shape = len(ranks), int(query.max()) + 1
 
     def total(values: np.ndarray) -> np.ndarray:
-        sums = np.zeros(shape)
-        np.add.at(sums.T, query, np.broadcast_to(values, ranks.shape).T)
-        return sums
+        every = np.broadcast_to(values, ranks.shape)
+        return np.stack([np.bincount(query, each) for each in every])
 
-    first = np.zeros(shape)
+    first = np.zeros((len(ranks), int(query.max()) + 1))
     np.maximum.at(first.T, query, (1 / ranks).T)
     inside = ranks <= _CUT
     best = _among_relevant(np.asarray(grades, np.float64), query)
