@@ -62,47 +62,37 @@ def frozen(own, lent, sender, width):
     return lambda number, context: replaced(lent, layer, part, number, own[number])
 
 
-def test_paths_to_logits_equal_hooks_in_pytorch(both):  # noqa: F811
+@pytest.mark.parametrize('into', rarely(['logits', *PARTS], often=['logits', 'input', 'key']))
+def test_paths_equal_hooks_in_pytorch(both, into):  # noqa: F811
     torch = pytest.importorskip('torch')
     reference, model, batches, answers = both
-    paths = bs.patch_paths(model, CLEAN, CORRUPTED)
-    for direction, (host, donor) in DIRECTIONS.items():
-        with torch.no_grad():
-            logits, own, _ = reference.run(batches[host])
-            lent = reference.run(batches[donor])[1]
-            for sender in SENDERS:
-                change = frozen(own, lent, sender, model.config.head_size)
-                patched = reference.run(batches[host], change)[0]
-                expected = margin(patched, answers) - margin(logits, answers)
-                found = getattr(paths, direction)[:, *sender]
-                np.testing.assert_allclose(found, expected, atol=1e-5)
-                assert expected.abs().max() > 1e-3
-
-
-@pytest.mark.parametrize('into', rarely([*PARTS], often=['input', 'key']))
-def test_paths_to_heads_equal_hooks_in_pytorch(both, into):  # noqa: F811
-    torch = pytest.importorskip('torch')
-    reference, model, batches, answers = both
-    if model.config.model_type not in PROJECTED:
+    if into == 'logits':
+        receivers, paths = [None], bs.patch_paths(model, CLEAN, CORRUPTED)
+    elif model.config.model_type in PROJECTED:
+        receivers = RECEIVERS
+        paths = bs.patch_paths(model, CLEAN, CORRUPTED, receivers=receivers, into=into)
+    else:
         pytest.skip('no module of PyTorch has the keys of one head, which heads share')
-    paths = bs.patch_paths(model, CLEAN, CORRUPTED, receivers=RECEIVERS, into=into)
     for direction, (host, donor) in DIRECTIONS.items():
-        run = functools.partial(reference.run, batches[host])
+        run, found = functools.partial(reference.run, batches[host]), getattr(paths, direction)
         with torch.no_grad():
             logits, own, _ = run()
             lent = reference.run(batches[donor])[1]
-            for sender, number in itertools.product(SENDERS, range(len(RECEIVERS))):
-                found = getattr(paths, direction)[:, number, *sender]
-                which = reference, PARTS[into], *RECEIVERS[number]
-                if RECEIVERS[number][0] <= sender[0]:
-                    assert np.isnan(found).all()
-                    continue
+            for sender, (number, receiver) in itertools.product(SENDERS, enumerate(receivers)):
                 change = frozen(own, lent, sender, model.config.head_size)
-                _, sent = projected(*which, functools.partial(run, change))
-                patched, _ = projected(*which, run, put=sent)
+                if receiver is None:
+                    patched, changed = run(change)[0], found[:, *sender]
+                else:
+                    changed = found[:, number, *sender]
+                    if receiver[0] <= sender[0]:
+                        assert np.isnan(changed).all()
+                        continue
+                    which = reference, PARTS[into], *receiver
+                    _, sent = projected(*which, functools.partial(run, change))
+                    patched, _ = projected(*which, run, put=sent)
                 expected = margin(patched, answers) - margin(logits, answers)
-                np.testing.assert_allclose(found, expected, atol=1e-5)
-                assert expected.abs().max() > 1e-4
+                np.testing.assert_allclose(changed, expected, atol=1e-5)
+                assert expected.abs().max() > (1e-3 if receiver is None else 1e-4)
 
 
 @pytest.mark.parametrize('model_type', RELATIVES)

@@ -156,7 +156,7 @@ def rows_of(effects: Effects, columns: Mapping[str, str]) -> list[tuple]:
     return list(zip(effects.names, *values, strict=True))
 
 
-def _scale(effects: Effects, column: str) -> float:
+def _scale(effects: Effects, column: str) -> float | int:
     return effects.outcome.scale if column.endswith(_IN_POINTS) else 1
 
 
