@@ -46,7 +46,7 @@ class Metric:
     at_token: int | None = None
 
 
-# What a person may give for a metric.
+# A metric as a person may give it.
 AnyMetric = str | Metric | Callable[[BertOutput], Array] | None
 
 

@@ -215,7 +215,7 @@ def judgements(
         numbers.append([places[name] for name in names])
     if not np.isfinite(np.array(grades, float)).all():
         raise ValueError('A grade is NaN or infinite: give numbers.')
-    # Of a pair that is given twice, the last grade counts.
+    # Where a pair is given twice, its last grade counts.
     graded = dict(zip(zip(*numbers, strict=True), map(float, grades), strict=True))
     graded = {pair: grade for pair, grade in graded.items() if grade > 0}
     lacking = set(range(len(queries))) - {query for query, _ in graded}
