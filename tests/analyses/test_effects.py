@@ -174,7 +174,7 @@ def test_each_effect_has_its_own_bound_and_its_correction():
         said = {each.name: each for each in findings_of(each, 'heads', source='')}
         worst = said['heads: worst to lose']
         assert worst.sentence == f'{record.format(p_value)} tests).{end}'
-        assert worst.certainty.endswith(f'p = {p_value} after correction for 6 tests')
+        assert f'p = {p_value} after correction for 6 tests' in worst.certainty
     # Of one test alone, there is nothing to correct for.
     alone = effects_of([-0.1], [-0.2], [0.0], [0.04], [0.04], heads=1)
     (told,) = findings_of(alone, 'mine', source='')
