@@ -4,7 +4,7 @@ Axes are those of `patching`.
 """
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -12,12 +12,12 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from bert_secrets_jax.ablation.patched_metrics import Metric, Reads
+from bert_secrets_jax.ablation.patched_metrics import AnyMetric, Reads
 from bert_secrets_jax.ablation.patching import Host, Pairs, Patched, run_from
 from bert_secrets_jax.compute import Compute
 from bert_secrets_jax.data.tasks import Text
 from bert_secrets_jax.devices import fetch
-from bert_secrets_jax.model.bert import Bert, BertOutput, check_no_convolution
+from bert_secrets_jax.model.bert import Bert, check_no_convolution
 from bert_secrets_jax.model.parts import matmul_precision
 from bert_secrets_jax.model.weights import Pretrained
 
@@ -30,7 +30,7 @@ def estimate_patches(
     steps: int = 0,
     of: str = 'output',
     positions: str = 'all',
-    metric: str | Metric | Callable[[BertOutput], Array] | None = None,
+    metric: AnyMetric = None,
     answers: Sequence[Any] | None = None,
     compute: Compute = Compute(),
 ) -> Patched:

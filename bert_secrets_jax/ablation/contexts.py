@@ -5,25 +5,28 @@ A head's output is its context, its map times the values, before the output proj
 
 import functools
 import operator
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh
-from jaxtyping import Float
+from jaxtyping import Array, Float
 
-from bert_secrets_jax.ablation.layers import Static, close_intact, embed, open_intact, total
 from bert_secrets_jax.data.encoding import Batch, listed
 from bert_secrets_jax.devices import DATA, fetch, replicate, split
 from bert_secrets_jax.measure.stream import check_split
-from bert_secrets_jax.model.encoder import kinds_of_layers, scope_of
+from bert_secrets_jax.model.bert import Bert
 from bert_secrets_jax.model.weights import Pretrained, check_whole
+
+# The mean outputs of the heads over a corpus.
+Means = Float[np.ndarray, 'L N H']
 
 
 def mean_contexts(
     pretrained: Pretrained, batches: Iterable[Batch], *, mesh: Mesh | None = None
-) -> Float[np.ndarray, 'L N H']:
+) -> Means:
     """Return the mean output of each head over all real tokens of all examples.
 
     It replaces the output of a disabled head in mean ablation (the baseline 'mean'; Wang et al.
@@ -40,35 +43,38 @@ def mean_contexts(
       ValueError: There are no examples, or a batch cannot be split over the devices.
     """
     check_whole(pretrained)
-    setting = Static(pretrained.config, 'mean')
     params, devices, place = on_devices(pretrained.params, mesh)
-    layers = layers_of(params)
     sums, tokens = np.zeros(()), 0
     for batch in listed(batches):
         check_split(batch, devices)
         # Filler rows may repeat an example.
         counted = np.asarray(batch.attention_mask) * (np.asarray(batch.example) >= 0)[:, None]
         tokens += int(counted.sum())
-        batch, counted = place((batch, counted))
-        contexts = intact_contexts(setting, params['embeddings'], layers, batch)
-        batch_sums = fetch([total(each, counted) for each in contexts])
         # Sums of many batches in float64: their order then changes no digit that is kept.
-        sums = sums + np.stack(batch_sums).astype(np.float64)
+        batch_sums = fetch(_total(pretrained.bert, params, *place((batch, counted))))
+        sums = sums + batch_sums.astype(np.float64)
     if not tokens:
         raise ValueError('There are no examples to take the mean output of heads over.')
     return (sums / tokens).astype(np.float32)
 
 
-def intact_contexts(
-    setting: Static, embeddings: Any, layers: Sequence[Any], batch: Batch
-) -> Iterator[Any]:
-    """Yield the outputs [B, T, N, H] of the heads, layer by layer, each when it is asked."""
-    hidden, scopes = embed(setting, embeddings, batch)
-    for params, kind in zip(layers, kinds_of_layers(setting.config), strict=False):
-        scope = scope_of(scopes, kind)
-        context = open_intact(setting, params, hidden, scope)
-        yield context
-        hidden = close_intact(setting, params, hidden, scope, context)
+@functools.partial(jax.jit, static_argnums=0)
+def intact_contexts(bert: Bert, params, batch: Batch) -> Float[Array, 'B L T N H']:
+    """Return the outputs of all heads."""
+    return bert.apply({'params': params}, **batch.inputs).contexts
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def _total(bert: Bert, params, batch: Batch, counted) -> Float[Array, 'L N H']:
+    """Return the sum of the outputs of the heads in float32, where [B, T] is 1, not 0."""
+    contexts = intact_contexts(bert, params, batch)
+    return jnp.einsum(
+        'BLTNH,BT->LNH',
+        contexts,
+        counted.astype(contexts.dtype),
+        precision=jax.lax.Precision.HIGHEST,
+        preferred_element_type=jnp.float32,
+    )
 
 
 def layers_of(params: Any) -> list[Any]:

@@ -6,7 +6,7 @@ position in the text. Neither depends on batches, padding or devices.
 """
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from jaxtyping import Int
@@ -59,28 +59,28 @@ def donor_tokens(
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Donors:
-    """The batch and row of each example by its number, and the number of its donor, or -1."""
+    """The wordpieces and segments of each example, the number of its donor, and batches' widths."""
 
-    rows: Sequence[tuple[int, int]]
-    batches: Sequence[Batch]
+    texts: Mapping[int, Int[np.ndarray, '2 length']]
     donors: Int[np.ndarray, ' E']
+    widths: Int[np.ndarray, ' W']
 
     @classmethod
     def drawn(cls, batches: Sequence[Batch], *, seed: int) -> 'Donors':
         """Draw donors among the examples of all batches, which have each example once."""
-        places = {
-            int(example): (number, row)
-            for number, batch in enumerate(batches)
-            for row, example in enumerate(np.asarray(batch.example))
-            if example >= 0
-        }
+        texts = {}
+        for batch in batches:
+            tokens = np.stack([batch.input_ids, batch.token_type_ids], axis=1)
+            lengths = np.asarray(batch.attention_mask).sum(axis=1)
+            rows = zip(np.asarray(batch.example).tolist(), tokens, lengths, strict=True)
+            texts |= {example: row[:, :length] for example, row, length in rows}
+        texts.pop(-1, None)  # filler rows
         # In the order of the examples, so that the order of the batches is no matter.
-        examples = np.array(sorted(places), int)
-        rows = [places.get(example, (-1, -1)) for example in range(max(places, default=-1) + 1)]
-        lengths = np.array([_tokens(batches, rows[example]) for example in examples], int)
-        donors = np.full(len(rows), -1)
+        examples = np.array(sorted(texts), int)
+        lengths = np.array([texts[example].shape[1] for example in examples.tolist()], int)
+        donors = np.full(examples.max(initial=-1) + 1, -1)
         donors[examples] = examples[draw_donors(lengths, seed=seed)]
-        return cls(rows, batches, donors)
+        return cls(texts, donors, np.unique([np.shape(each.input_ids)[1] for each in batches]))
 
     def of(self, batch: Batch, *, padding: int) -> tuple[Batch, Int[np.ndarray, 'B T']]:
         """Return the donors of a batch, row by row, and the result of `donor_tokens` for them.
@@ -89,25 +89,14 @@ class Donors:
         """
         examples = np.asarray(batch.example)
         donors = np.where(examples >= 0, self.donors[examples], -1)
-        lengths = np.array(
-            [0 if donor < 0 else _tokens(self.batches, self.rows[donor]) for donor in donors], int
-        )
-        widths = np.unique([np.shape(each.input_ids)[1] for each in self.batches])
-        width = int(widths[widths >= lengths.max()].min())
-        input_ids = np.full((len(donors), width), padding, np.int32)
-        token_type_ids = np.zeros_like(input_ids)
-        for row, (donor, length) in enumerate(zip(donors, lengths, strict=True)):
-            if donor >= 0:
-                number, place = self.rows[donor]
-                lender = self.batches[number]
-                input_ids[row, :length] = np.asarray(lender.input_ids[place])[:length]
-                token_type_ids[row, :length] = np.asarray(lender.token_type_ids[place])[:length]
+        lenders = [self.texts.get(donor, np.zeros((2, 0), int)) for donor in donors.tolist()]
+        lengths = np.array([each.shape[1] for each in lenders])
+        width = int(self.widths[self.widths >= lengths.max()].min())
+        tokens = np.zeros((2, len(donors), width), np.int32)
+        tokens[0] = padding
+        for row, (each, length) in enumerate(zip(lenders, lengths, strict=True)):
+            tokens[:, row, :length] = each
         real = (np.arange(width) < lengths[:, None]).astype(np.int32)
-        lent = Batch(input_ids, token_type_ids, real, marks={}, example=donors.astype(np.int32))
+        lent = Batch(*tokens, real, marks={}, example=donors.astype(np.int32))
         own = np.asarray(batch.attention_mask).sum(axis=1) * (examples >= 0)
         return lent, donor_tokens(own, lengths, np.shape(batch.input_ids)[1]).astype(np.int32)
-
-
-def _tokens(batches: Sequence[Batch], place: tuple[int, int]) -> int:
-    number, row = place
-    return int(np.asarray(batches[number].attention_mask[row]).sum())

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 from jaxtyping import Float, Shaped
 
+from bert_secrets_jax.ablation.contexts import Means
 from bert_secrets_jax.ablation.resumable import encoding_for, sweep_all
 from bert_secrets_jax.ablation.sweep import Descent
 from bert_secrets_jax.compute import Compute
@@ -26,7 +27,7 @@ def embed(
     pooling: str | Pooling | None = None,
     normalised: bool | None = None,
     prompt: str | None = None,
-    replacement: Float[np.ndarray, 'L N H'] | None = None,
+    replacement: Means | None = None,
     donor_seed: int = 0,
     compute: Compute | None = None,
 ) -> Float[np.ndarray, '*M E D']:

@@ -7,7 +7,6 @@ their damages overlap; in a loss, the signs are the other way round.
 P is the number of pairs of heads, in the order of `itertools.combinations`.
 """
 
-import itertools
 from collections.abc import Sequence
 
 import numpy as np
@@ -18,7 +17,7 @@ from bert_secrets_jax.model.config import BertConfig
 
 
 def single_and_pair_masks(
-    config: BertConfig, heads: Sequence[tuple[int, int]] | None = None
+    config: BertConfig, heads: Sequence[masks.Place] | None = None
 ) -> masks.Masks:
     """Return a mask per head, in their order, and then one per pair of them, as `masks.pairs`."""
     heads = masks.all_heads(config) if heads is None else heads
@@ -32,7 +31,7 @@ def pairs_of(count: int) -> Int[np.ndarray, 'P 2']:
     >>> pairs_of(3).tolist()
     [[0, 1], [0, 2], [1, 2]]
     """
-    return np.array(list(itertools.combinations(range(count), 2)), int).reshape(-1, 2)
+    return np.transpose(np.triu_indices(count, 1))
 
 
 def interactions(

@@ -61,7 +61,7 @@ def embed(setting: Static, params, batch):
 def run_layer(setting: Static, params, hidden, scope, head_mask, replacement=None):
     """Return the output [Z, T, D] of a layer under its mask [Z, N]; None keeps all heads."""
     scope = _scope_per_row(scope, len(hidden))
-    context, value = _contexts(setting, params, hidden, scope)
+    context, value = contexts_of(setting, params, hidden, scope)
     if head_mask is not None:
         baseline = _baseline(setting, value, scope, replacement)
         context = context + (1 - head_mask)[:, None, :, None] * (baseline - context)
@@ -71,7 +71,7 @@ def run_layer(setting: Static, params, hidden, scope, head_mask, replacement=Non
 @_piece
 def open_layer(setting: Static, params, hidden, scope, replacement=None):
     """Return the residual stream after intact attention, and what disabling each head changes."""
-    context, value = _contexts(setting, params, hidden, scope)
+    context, value = contexts_of(setting, params, hidden, scope)
     baseline = _baseline(setting, value, scope, replacement)
     changes = jnp.einsum(
         'BTNH,NHD->NBTD',
@@ -108,12 +108,6 @@ def leave_layer(setting: Static, params, residual, scope):
 
 
 @_piece
-def open_intact(setting: Static, params, hidden, scope):
-    """Return the contexts [B, T, N, H] of the heads of a layer."""
-    return _contexts(setting, params, hidden, scope)[0]
-
-
-@_piece
 def open_scores(setting: Static, params, hidden, scope):
     """Return the parts [B, P, N, T, S] of the scores, and the maps that each would give alone."""
     read = _attention_input(setting, params, hidden, scope)
@@ -122,24 +116,6 @@ def open_scores(setting: Static, params, hidden, scope):
     parts = attention.score_parts(query, key, seen, precision=matmul_precision(setting.config))
     scores = jnp.stack(list(parts.values()), axis=1)
     return scores, jax.vmap(lambda part: attention.masked_softmax(part, scope), 1, 1)(scores)
-
-
-@_piece
-def close_intact(setting: Static, params, hidden, scope, context):
-    """Return the output [B, T, D] of a layer from the contexts of its heads."""
-    return _rest(setting, params, hidden + _output(setting, params, context), scope)
-
-
-@jax.jit
-def total(context, counted):
-    """Return the sum [N, H] in float32 of the contexts [B, T, N, H] where [B, T] is 1, not 0."""
-    return jnp.einsum(
-        'BTNH,BT->NH',
-        context,
-        counted.astype(context.dtype),
-        precision=jax.lax.Precision.HIGHEST,
-        preferred_element_type=jnp.float32,
-    )
 
 
 @jax.jit
@@ -237,11 +213,16 @@ def _scope_per_row(scope: encoder.LayerScope, rows: int) -> encoder.LayerScope:
     return dataclasses.replace(scope, visible=_per_row(scope.visible, rows), convolved=convolved)
 
 
-def _contexts(setting: Static, params, hidden, scope):
-    """Return the contexts [Z, T, N, H] of the heads, and their values, of the same shape."""
+def contexts_of(setting: Static, params, hidden, scope, **others):
+    """Return the contexts [Z, T, N, H] of the heads, and their values, of the same shape.
+
+    A query, key or value may be made from `others` than the hidden states, by its name.
+    """
     precision = matmul_precision(setting.config)
-    read = _attention_input(setting, params, hidden, scope)
-    query, key, value = (_project(setting, params, name, read) for name in encoder.PROJECTIONS)
+    query, key, value = (
+        _project(setting, params, name, _attention_input(setting, params, entered, scope))
+        for name, entered in (dict.fromkeys(encoder.PROJECTIONS, hidden) | others).items()
+    )
     value = encoder.turned(setting.config, value)
     seen = _with_distances(setting, params, scope)
     learned = attention.attention_probabilities(query, key, seen, precision=precision)

@@ -7,8 +7,10 @@ import dataclasses
 from collections.abc import Sequence
 
 import numpy as np
-from jaxtyping import Float, Int, Shaped
+from jaxtyping import Float, Int
 
+from bert_secrets_jax.ablation.contexts import Means
+from bert_secrets_jax.ablation.masks import GivenMasks, Masks
 from bert_secrets_jax.ablation.resumable import encoding_for, sweep_all
 from bert_secrets_jax.ablation.sweep import Descent
 from bert_secrets_jax.brief import brief
@@ -35,7 +37,7 @@ class MaskedLosses:
       words: [W] All hidden wordpieces, in any order.
     """
 
-    masks: Float[np.ndarray, 'M L N']
+    masks: Masks
     losses: Float[np.ndarray, 'M E']
     hidden: Int[np.ndarray, ' E']
     words: Int[np.ndarray, ' W']
@@ -51,11 +53,11 @@ class MaskedLosses:
 def masked_lm_losses(
     pretrained: Pretrained,
     texts: Sequence[Text],
-    masks: Shaped[np.ndarray, 'M L N'],
+    masks: GivenMasks,
     *,
     masking: Masking | None = None,
     baseline: str = 'uniform',
-    replacement: Float[np.ndarray, 'L N H'] | None = None,
+    replacement: Means | None = None,
     donor_seed: int = 0,
     compute: Compute = Compute(),
 ) -> MaskedLosses:
@@ -98,12 +100,8 @@ def losses_of_texts(
     likely: Float[np.ndarray, 'M R'], masked: MaskedTexts
 ) -> tuple[Float[np.ndarray, 'M E'], Int[np.ndarray, ' E']]:
     """Return the loss of each text, of all its rows, and the number of its hidden wordpieces."""
-    count = int(masked.text.max()) + 1
-    losses = np.zeros((len(likely), count))
-    np.add.at(losses.T, masked.text, -likely.T.astype(np.float64))
-    hidden = np.zeros(count, int)
-    np.add.at(hidden, masked.text, masked.hidden)
-    return losses, hidden
+    losses = np.stack([np.bincount(masked.text, -each) for each in likely])
+    return losses, np.bincount(masked.text, masked.hidden).astype(int)
 
 
 def frequency_loss(words: Int[np.ndarray, ' W']) -> float:
@@ -118,22 +116,21 @@ def frequency_loss(words: Int[np.ndarray, ' W']) -> float:
     return float(-np.sum(share * np.log(share) / (1 - (1 - share) ** total)))
 
 
-def check_masked_lm(*models: Pretrained) -> None:
+def check_masked_lm(model: Pretrained) -> None:
     """Raise ValueError for a model that predicts no hidden wordpieces."""
-    for model in models:
-        if model.config.head != MASKED_LM:
-            raise ValueError(
-                f'The model ({model.config.summary}) has no head of a masked LM. Checkpoints of '
-                "pre-training have one, such as 'bert-base-uncased'; sentence-embedding models and "
-                'fine-tuned ones do not. bs.with_masked_lm(tuned, pretrained) gives a fine-tuned '
-                'encoder the head of the model that it was fine-tuned from.'
-            )
+    if model.config.head != MASKED_LM:
+        raise ValueError(
+            f'The model ({model.config.summary}) has no head of a masked LM. Checkpoints of '
+            "pre-training have one, such as 'bert-base-uncased'; sentence-embedding models and "
+            'fine-tuned ones do not. bs.with_masked_lm(tuned, pretrained) gives a fine-tuned '
+            'encoder the head of the model that it was fine-tuned from.'
+        )
 
 
 def assess_losses(
     losses: Float[np.ndarray, 'M E'],
     intact: Float[np.ndarray, ' E'],
-    hidden: Int[np.ndarray, ' E'],
+    hidden: Int[np.ndarray, ' E'] | None = None,
     *,
     names: Sequence[str] = (),
     outcome: Outcome = MASKED_LM_LOSS,
@@ -146,11 +143,12 @@ def assess_losses(
     wordpiece is that of the mean of its linear part (Cochran 1977, "Sampling techniques", section
     6.3). Over fewer than `FEW` texts, it covers a little less than 95 %.
 
-    Losses [M, E] and [E] are added up over the hidden wordpieces of a text; with ones for `hidden`,
+    Losses [M, E] and [E] are added up over the hidden wordpieces of a text; without their number,
     the mean is over texts. ValueError with fewer than two, FloatingPointError for broken losses.
     """
     if not (np.isfinite(losses).all() and np.isfinite(intact).all()):
         raise FloatingPointError('A loss is NaN or infinite: are the weights of the model broken?')
+    hidden = np.ones(len(intact), int) if hidden is None else hidden
     changes, share = (losses - intact) / hidden.mean(), hidden / hidden.mean()
     difference = changes.mean(axis=1)
     return assess_means(

@@ -14,6 +14,10 @@ from bert_secrets_jax.names import head_name
 from bert_secrets_jax.ranges import Range
 
 Masks = Float[np.ndarray, 'M L N']
+# Masks as people give them, which may be of whole numbers or of booleans.
+GivenMasks = Shaped[np.ndarray, 'M L N']
+# A layer and a head of it, from 0.
+Place = tuple[int, int]
 _COUNT = Range(1, 100_000)
 _NAME = re.compile(r'L(\d+)-H(\d+)', re.IGNORECASE)
 
@@ -40,16 +44,15 @@ def single_layers(config: BertConfig) -> Masks:
 @checked
 def one_head_left(config: BertConfig) -> Masks:
     """Return one mask per head, which disables all others of its layer (Michel et al. 2019)."""
-    heads = all_heads(config)
-    kept = _ones(config, len(heads))
-    for mask, (layer, head) in zip(kept, heads, strict=True):
-        mask[layer] = 0
-        mask[layer, head] = 1
-    return kept
+    every = range(config.num_attention_heads)
+    others = [
+        [(layer, each) for each in every if each != kept] for layer, kept in all_heads(config)
+    ]
+    return disable(config, others)
 
 
 @checked
-def pairs(config: BertConfig, heads: Sequence[tuple[int, int]] | None = None) -> Masks:
+def pairs(config: BertConfig, heads: Sequence[Place] | None = None) -> Masks:
     """Return one mask per pair of heads, in the order of `itertools.combinations`.
 
     Heads are (layer, head) counted from 0, at least two, each once (else ValueError); None takes
@@ -75,7 +78,7 @@ def random_sets(config: BertConfig, *, size: int, count: int, seed: int) -> Mask
 
 
 @checked
-def disable(config: BertConfig, sets: Iterable[Iterable[tuple[int, int]]]) -> Masks:
+def disable(config: BertConfig, sets: Iterable[Iterable[Place]]) -> Masks:
     """Return one mask per set of heads, which are (layer, head) counted from 0.
 
     ValueError if the model does not have one of them, TypeError if a head is given for a set.
@@ -96,7 +99,7 @@ def disable(config: BertConfig, sets: Iterable[Iterable[tuple[int, int]]]) -> Ma
 
 
 @checked
-def parse_heads(text: str) -> list[tuple[int, int]]:
+def parse_heads(text: str) -> list[Place]:
     """Read a list of heads as a person writes it, as (layer, head) counted from 0.
 
     >>> parse_heads('L1-H2,L7-H6')
@@ -146,7 +149,7 @@ def describe(mask: Float[np.ndarray, 'L N']) -> str:
 
 
 @checked
-def check_masks(config: BertConfig, masks: Shaped[np.ndarray, 'M L N']) -> Masks:
+def check_masks(config: BertConfig, masks: GivenMasks) -> Masks:
     """Return masks as float32, if there are some and they fit the model (else ValueError)."""
     masks, (layers, heads) = np.asarray(masks, np.float32), _shape(config)
     if masks.ndim != 3 or masks.shape[1:] != (layers, heads) or not len(masks):
@@ -158,7 +161,7 @@ def check_masks(config: BertConfig, masks: Shaped[np.ndarray, 'M L N']) -> Masks
     return masks
 
 
-def all_heads(config: BertConfig) -> list[tuple[int, int]]:
+def all_heads(config: BertConfig) -> list[Place]:
     """Return every head of the model as (layer, head), counted from 0."""
     return list(np.ndindex(_shape(config)))
 

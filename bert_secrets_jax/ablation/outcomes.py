@@ -15,6 +15,7 @@ Axes: M masks (of models, the first is the intact one), E examples, C classes (1
 
 import dataclasses
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -32,6 +33,8 @@ from bert_secrets_jax.stats.seeds import assess_means_over_seeds
 Logits = Float[np.ndarray, 'M E C']
 Labels = Num[np.ndarray, ' E']
 PerModel = Float[np.ndarray, 'M E']
+# The value of an outcome for every model, and the part of each example in it.
+Measured = tuple[Float[np.ndarray, ' M'], PerModel]
 
 # A head that moves answers by less than 5 % of their spread counts as one that does nothing. So
 # does one that changes the discrimination loss by less than 5 % of what the model knows: the loss
@@ -76,32 +79,25 @@ def assess_outcomes(
         check_labels(each, labels, names)
     if not all(np.isfinite(each).all() for each in (*logits, labels)):
         raise ValueError('Some logits or labels are not finite: are the weights broken?')
-    of_models = [dict(_parts(np.asarray(each, np.float64), labels, seed)) for each in logits]
-    blind = _blind_loss(labels, logits[0].shape[-1])
+    of_models = [dict(_changes(np.asarray(each, np.float64), labels, seed)) for each in logits]
     found = {}
-    for outcome in of_models[0]:
-        if not all(outcome in each for each in of_models):
-            continue
-        linear = [each[outcome][1][1:] - each[outcome][1][0] for each in of_models]
-        alone = [
-            assess_means(
-                values[1:] - values[0],
-                of_examples,
-                names=names,
-                outcome=outcome,
-                intact=float(values[0]),
-                margin=_margin(blind, values[0], parts[0]) if outcome.name == _LEADS else None,
-                seed=seed,
-            )
-            for (values, parts), of_examples in zip(
-                (each[outcome] for each in of_models), linear, strict=True
-            )
-        ]
-        several = len(alone) > 1
-        found[outcome.name] = (
-            assess_means_over_seeds(alone, np.stack(linear)) if several else alone[0]
-        )
+    for name in of_models[0]:
+        given = [each[name] for each in of_models if name in each]
+        alone = [assess_means(**each, names=names, seed=seed) for each in given]
+        if len(alone) == 1 == len(of_models):
+            found[name] = alone[0]
+        elif len(alone) == len(of_models):
+            linear = np.stack([each['linear'] for each in given])
+            found[name] = assess_means_over_seeds(alone, linear)
     return found
+
+
+def assess_changes(changes: PerModel, **about: Any) -> Effects:
+    """Return the effects of masks on a mean over examples, from each example's changes [M, E].
+
+    What else there is to say about them is that of `stats.means.assess_means`.
+    """
+    return assess_means(*_mean(changes), **about)
 
 
 def check_labels(logits: Logits, labels: Labels, names: Sequence[str]) -> None:
@@ -119,21 +115,27 @@ def check_labels(logits: Logits, labels: Labels, names: Sequence[str]) -> None:
         )
 
 
-def _parts(
-    logits: Logits, labels: Labels, seed: int
-) -> Iterator[tuple[Outcome, tuple[Float[np.ndarray, ' M'], PerModel]]]:
-    """Return the value of each outcome for every model, and the part of each example in it."""
-    regression = logits.shape[-1] == 1
-    leading = discrimination_in(logits)
+def _changes(logits: Logits, labels: Labels, seed: int) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield for each outcome what `assess_means` takes of the first model and all others."""
+    leading, classes = discrimination_in(logits), logits.shape[-1]
     again = refitted(logits, labels, seed=seed)
     whole, fitted = (losses_of(each, labels) for each in (logits, again))
-    yield leading, _mean(fitted)
-    if not regression and len(np.unique(labels)) > 1:
-        yield AUC, areas(logits, labels)
+    found = {leading: _mean(fitted)}
+    if classes > 1 and len(np.unique(labels)) > 1:
+        found[AUC] = areas(logits, labels)
     moved = answer_changes(logits)
     if moved is not None:
-        yield ANSWERS, moved
-    yield dataclasses.replace(leading, name='calibration'), _mean(whole - fitted)
+        found[ANSWERS] = moved
+    found[dataclasses.replace(leading, name='calibration')] = _mean(whole - fitted)
+    for outcome, (values, parts) in found.items():
+        about = {'outcome': outcome, 'intact': float(values[0])}
+        if outcome == leading:
+            mean, of_blind = _mean(_blind_loss(labels, classes))
+            # The least change of the loss that counts, and the part of each example in it.
+            least = float(COUNTS_FROM * (mean - values[0]))
+            about['margin'] = least, COUNTS_FROM * (of_blind - parts[0])
+        linear = parts[1:] - parts[0]
+        yield outcome.name, {'difference': values[1:] - values[0], 'linear': linear, **about}
 
 
 def discrimination_in(logits: Logits) -> Outcome:
@@ -147,14 +149,6 @@ def _blind_loss(labels: Labels, classes: int) -> Float[np.ndarray, ' E']:
     if classes == 1:
         return (labels - labels.mean()) ** 2
     return -np.log(np.bincount(labels.astype(int))[labels] / len(labels))
-
-
-def _margin(
-    blind: Float[np.ndarray, ' E'], loss: float, parts: Float[np.ndarray, ' E']
-) -> tuple[float, Float[np.ndarray, ' E']]:
-    """Return the least change of the loss that counts, and the part of each example in it."""
-    known = blind.mean() - loss
-    return float(COUNTS_FROM * known), COUNTS_FROM * (blind - blind.mean() - parts)
 
 
 def refitted(logits: Logits, labels: Labels, *, seed: int = 0) -> Logits:
@@ -207,7 +201,7 @@ def fits(
     return fitted[..., 0], fitted[..., 1:]
 
 
-def areas(logits: Logits, labels: Labels) -> tuple[Float[np.ndarray, ' M'], PerModel]:
+def areas(logits: Logits, labels: Labels) -> Measured:
     """Return the areas under the ROC curves, and the part of each example in them.
 
     Of more than two classes, it is the mean over each class against the rest. The part of an
@@ -233,7 +227,7 @@ def areas(logits: Logits, labels: Labels) -> tuple[Float[np.ndarray, ' M'], PerM
     return value, linear
 
 
-def answer_changes(logits: Logits) -> tuple[Float[np.ndarray, ' M'], PerModel] | None:
+def answer_changes(logits: Logits) -> Measured | None:
     """Return how far answers move, in spreads of the intact model's, with each example's part.
 
     An example moves by the root mean square over classes of the change of its logits, which are
@@ -254,6 +248,6 @@ def answer_changes(logits: Logits) -> tuple[Float[np.ndarray, ' M'], PerModel] |
     return value, moved - value[:, None] - by_spread
 
 
-def _mean(values: PerModel) -> tuple[Float[np.ndarray, ' M'], PerModel]:
-    mean = values.mean(axis=1)
-    return mean, values - mean[:, None]
+def _mean(values: Float[np.ndarray, '*M E']) -> tuple[Any, Float[np.ndarray, '*M E']]:
+    mean = values.mean(axis=-1)
+    return mean, values - mean[..., None]

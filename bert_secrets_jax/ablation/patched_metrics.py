@@ -46,6 +46,10 @@ class Metric:
     at_token: int | None = None
 
 
+# A metric as a person may give it.
+AnyMetric = str | Metric | Callable[[BertOutput], Array] | None
+
+
 @dataclasses.dataclass(frozen=True)
 class _OfOutput:
     """One's own function of the output, as `Metric` calls it; equal for the same function."""

@@ -16,12 +16,13 @@ import flax.struct
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Bool, Float, Int
 
+from bert_secrets_jax.ablation import masks
 from bert_secrets_jax.ablation.contexts import on_devices
 from bert_secrets_jax.ablation.embedding import as_embedder
-from bert_secrets_jax.ablation.layers import Static, embed
-from bert_secrets_jax.ablation.patched_metrics import Given, Metric, Reads, metric_of
+from bert_secrets_jax.ablation.layers import Static, contexts_of, embed
+from bert_secrets_jax.ablation.patched_metrics import AnyMetric, Given, Metric, Reads, metric_of
 from bert_secrets_jax.ablation.sweep import default_chunk_tokens, one_behind
 from bert_secrets_jax.brief import brief, check_name
 from bert_secrets_jax.compute import Compute
@@ -33,7 +34,7 @@ from bert_secrets_jax.model.bert import Bert, BertOutput
 from bert_secrets_jax.model.config import EMBEDDING, MASKED_LM
 from bert_secrets_jax.model.heads import Head
 from bert_secrets_jax.model.intervention import Intervention
-from bert_secrets_jax.model.parts import applied, matmul_precision
+from bert_secrets_jax.model.parts import matmul_precision
 from bert_secrets_jax.model.weights import Pretrained, check_whole
 from bert_secrets_jax.progress import progress
 
@@ -72,7 +73,7 @@ def patch(
     *,
     of: str = 'output',
     positions: str = 'all',
-    metric: str | Metric | Callable[[BertOutput], Array] | None = None,
+    metric: AnyMetric = None,
     answers: Sequence[Any] | None = None,
     compute: Compute = Compute(),
 ) -> Patched:
@@ -106,7 +107,8 @@ def patch(
       FloatingPointError: The metric is NaN or infinite.
     """
     pairs = Pairs.start(pretrained, (clean, corrupted), of, positions, metric, answers, compute)
-    return pairs.patched('Patching', functools.partial(patch_each, pairs))
+    every = masks.none(pretrained.config)[0] == 1
+    return pairs.patched('Patching', functools.partial(patch_each, pairs, heads=every))
 
 
 class Host(NamedTuple):
@@ -231,25 +233,31 @@ class Pairs:
         return self.measured(host, self.bert.config.num_hidden_layers - 1, np.zeros(1, int), 0.0)[0]
 
     def measured(
-        self, host: Host, layer: int, patches: Int[np.ndarray, ' some'], amount: float = 1.0
+        self,
+        host: Host,
+        layer: int,
+        patches: Int[np.ndarray, ' some'],
+        amount: float = 1.0,
+        *,
+        frozen: bool = False,
     ) -> Array:
         """Return the metric [K, B] with heads of a layer replaced, all or none (`amount` is 0).
 
-        Patches are numbers among all heads of the layer times all sets of tokens.
+        Patches are numbers among all heads of the layer times all sets of tokens. Later heads are
+        run again, or `frozen`.
         """
         sets = len(host.chosen)
         # All calls have one size: patches are repeated up to it.
-        heads, places = np.divmod(np.resize(patches, self.calls(host)[1]), sets)
+        heads, places = np.divmod(np.resize(patches, self.per_call(host)), sets)
         reading = self.metric.reads, self.metric.at_token
-        which = layer, heads, places, amount
-        return _measured(self.bert, self.of, *reading, self.params, host, *which)[: len(patches)]
+        how, which = (self.bert, self.of, *reading, frozen), (layer, heads, places, amount)
+        return _measured(*how, self.params, host, *which)[: len(patches)]
 
-    def calls(self, host: Host) -> tuple[int, int]:
-        """Return in how many calls all patches of a layer are measured, and how many are in one."""
+    def per_call(self, host: Host) -> int:
+        """Return how many patches of a layer are measured by one call."""
         sets, rows, length = host.chosen.shape
-        every = self.bert.config.num_attention_heads * sets
-        calls = -(-every // max(self.tokens // (rows * length), 1))
-        return calls, -(-every // calls)
+        every = np.arange(self.bert.config.num_attention_heads * sets)
+        return len(parts_of(every, max(self.tokens // (rows * length), 1))[0])
 
 
 def as_read(pretrained: Pretrained, texts: Sequence[Text]) -> Sequence[Text]:
@@ -259,20 +267,30 @@ def as_read(pretrained: Pretrained, texts: Sequence[Text]) -> Sequence[Text]:
     return prepared(pooling, texts) if embeds and pooling is not None else texts
 
 
-def patch_each(pairs: Pairs, host: Host) -> Float[np.ndarray, 'B L N P']:
-    """Return the exact changes of the metric, by one run for each patch."""
-    config, (sets, rows, _) = pairs.bert.config, host.chosen.shape
-    layers, heads = config.num_hidden_layers, config.num_attention_heads
-    parts = np.array_split(np.arange(heads * sets), pairs.calls(host)[0])
+def patch_each(
+    pairs: Pairs, host: Host, *, heads: Bool[np.ndarray, 'L N'], frozen: bool = False
+) -> Float[np.ndarray, 'B L N P']:
+    """Return the exact changes of the metric by some heads, by one run for each patch; else NaN.
+
+    Later heads are run again, or `frozen` to what they are in the text that is run.
+    """
+    sets, rows, _ = host.chosen.shape
+    patches = [np.flatnonzero(each) for each in heads.repeat(sets, axis=1)]
     runs = (
-        ((layer, part), pairs.measured(host, layer, part))
-        for layer in range(layers)
-        for part in parts
+        ((layer, part), pairs.measured(host, layer, part, frozen=frozen))
+        for layer, every in enumerate(patches)
+        for part in parts_of(every, pairs.per_call(host))
     )
-    changes, intact = np.zeros((rows, layers, heads * sets), np.float32), fetch(pairs.intact(host))
+    intact = fetch(pairs.intact(host))
+    changes = np.full((rows, len(heads), heads.shape[1] * sets), np.nan, np.float32)
     for (layer, part), found in one_behind(runs):
         changes[:, layer, part] = (found - intact).T
-    return changes.reshape(rows, layers, heads, sets)
+    return changes.reshape(rows, *heads.shape, sets)
+
+
+def parts_of(numbers: Int[np.ndarray, ' all'], most: int) -> list[Int[np.ndarray, ' some']]:
+    """Return about equal parts of numbers, as few as have at most so many."""
+    return np.array_split(numbers, -(-len(numbers) // most)) if len(numbers) else []
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1))
@@ -282,13 +300,11 @@ def _intact(bert: Bert, of: str, params, batch: Batch) -> tuple[BertOutput, Any]
     output = BertOutput(None, None, run.hidden_states, run.attentions, run.contexts)
     if of == 'output':
         return output, None
-    _, scopes = embed(Static(config, 'zero'), params['embeddings'], batch)
+    setting = Static(config, 'zero')
+    _, scopes = embed(setting, params['embeddings'], batch)
 
     def of_layer(layer, kind, hidden):
-        scope = encoder.scope_of(scopes, kind)
-        read = applied(encoder.AttentionInput(config), layer, hidden, scope.normed)
-        value = applied(encoder.project(config), layer['attention']['value'], read)
-        return encoder.turned(config, value)
+        return contexts_of(setting, layer, hidden, encoder.scope_of(scopes, kind))[1]
 
     kinds = jnp.array(encoder.kinds_of_layers(config))
     before = output.hidden_states[:, :-1]
@@ -296,18 +312,18 @@ def _intact(bert: Bert, of: str, params, batch: Batch) -> tuple[BertOutput, Any]
     return output, values
 
 
-@functools.partial(jax.jit, static_argnums=(0, 1, 2, 3))
+@functools.partial(jax.jit, static_argnums=(0, 1, 2, 3, 4))
 def _measured(
-    bert: Bert, of: str, reads: Reads, at_token, params, host: Host, layer, heads, places, amount
-):
+    bert: Bert, of: str, reads: Reads, at_token, frozen, params, host: Host, layer, heads, places,
+    amount,
+):  # fmt: skip
     """Return the metric [K, B] of `Pairs.measured`."""
     own, donor = jax.tree.map(lambda leaf: leaf[:, layer], (host.own, host.donor))
 
     def one(head, place):
         change = amount * change_of(bert, of, own, donor, host.chosen[place])
-        shifts = shifts_at(bert, layer, head, change)
-        output = run_from(bert, at_token, params, host, own[0].hidden_states, layer, *shifts)
-        return reads(output, host.given)
+        there = own[0].hidden_states, layer, *shifts_at(bert, layer, head, change)
+        return reads(run_from(bert, at_token, params, host, *there, frozen=frozen), host.given)
 
     return jax.vmap(one)(heads, places)
 
@@ -359,11 +375,13 @@ def run_from(
     times,
     *,
     frozen: bool = False,
+    stop: Any = None,
 ) -> BertOutput:
     """Return the output of the model, run from what enters layer `first`, `hidden` [B, T, D].
 
     `shifts` [L, #B, #T, #N, #H] times `times` is added to the outputs of the heads, which `frozen`
-    takes from the intact run. So is what is below that layer.
+    takes from the intact run. So is what is below that layer. From layer `stop` on, if there is
+    one, the output means nothing but for the states that enter this layer.
     """
     config, own = bert.config, host.own[0]
     _, scopes = embed(Static(config, 'zero'), params['embeddings'], host.batch)
@@ -377,7 +395,8 @@ def run_from(
                 {'params': layer}, hidden, kind, change, scopes, None
             )
 
-        return jax.lax.cond(number >= first, run, lambda hidden: (hidden, before), hidden)
+        is_run = (number >= first) & (number < (config.num_hidden_layers if stop is None else stop))
+        return jax.lax.cond(is_run, run, lambda hidden: (hidden, before), hidden)
 
     before = own.hidden_states[:, 1:], own.attentions, own.contexts
     before = jax.tree.map(lambda leaf: jnp.moveaxis(leaf, 1, 0), before)

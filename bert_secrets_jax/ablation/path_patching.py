@@ -12,33 +12,41 @@ Axes besides those of `patching`: R receivers, K senders of one call, W layers w
 
 import dataclasses
 import functools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Bool, Float
 
-from bert_secrets_jax.ablation.layers import Static, close_intact, embed
-from bert_secrets_jax.ablation.patched_metrics import Metric, Reads
-from bert_secrets_jax.ablation.patching import Host, Pairs, run_from, shifts_at
+from bert_secrets_jax.ablation import masks
+from bert_secrets_jax.ablation.layers import Static, contexts_of, embed
+from bert_secrets_jax.ablation.masks import Place
+from bert_secrets_jax.ablation.patched_metrics import AnyMetric, Reads
+from bert_secrets_jax.ablation.patching import (
+    Host,
+    Pairs,
+    parts_of,
+    patch_each,
+    run_from,
+    shifts_at,
+)
 from bert_secrets_jax.ablation.sweep import one_behind
 from bert_secrets_jax.brief import brief, check_name
 from bert_secrets_jax.compute import Compute
 from bert_secrets_jax.data.tasks import Text
 from bert_secrets_jax.devices import fetch
-from bert_secrets_jax.model import attention, encoder
-from bert_secrets_jax.model.bert import Bert, BertOutput
+from bert_secrets_jax.model import encoder
+from bert_secrets_jax.model.bert import Bert
 from bert_secrets_jax.model.config import BertConfig
-from bert_secrets_jax.model.parts import applied, matmul_precision
 from bert_secrets_jax.model.weights import Pretrained
 from bert_secrets_jax.names import head_name
 
 LOGITS = 'logits'
 INPUT = 'input'
 INTO = (INPUT, *encoder.PROJECTIONS)
-Heads = Sequence[tuple[int, int]]
+Heads = Sequence[Place]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -58,7 +66,7 @@ class PatchedPaths:
       noising: The same of the clean text with a head of the corrupted one.
     """
 
-    receivers: str | tuple[tuple[int, int], ...]
+    receivers: str | tuple[Place, ...]
     into: str
     metric: str
     clean: Float[np.ndarray, ' E']
@@ -77,7 +85,7 @@ def patch_paths(
     senders: Heads | None = None,
     receivers: str | Heads = LOGITS,
     into: str = INPUT,
-    metric: str | Metric | Callable[[BertOutput], Array] | None = None,
+    metric: AnyMetric = None,
     answers: Sequence[Any] | None = None,
     compute: Compute = Compute(),
 ) -> PatchedPaths:
@@ -109,12 +117,9 @@ def patch_paths(
       FloatingPointError: As in `patch`.
     """
     config = pretrained.config
-    layers, heads = config.num_hidden_layers, config.num_attention_heads
     check_name('into', into, INTO)
-    chosen = np.ones((layers, heads), bool)
-    if senders is not None:
-        chosen[:] = False
-        chosen[tuple(np.transpose(_heads(config, 'senders', senders)))] = True
+    every = masks.all_heads(config) if senders is None else _heads(config, 'senders', senders)
+    chosen = masks.disable(config, [every])[0] == 0
     if isinstance(receivers, str):
         check_name('receivers', receivers, [LOGITS])
         if into != INPUT:
@@ -130,16 +135,18 @@ def patch_paths(
                 )
     texts = clean, corrupted
     pairs = Pairs.start(pretrained, texts, 'output', 'all', metric, answers, compute)
-    paths = _Paths(pairs, chosen, receivers, into)
-    *intact, denoising, noising = pairs.changes('Patching paths', paths.measured)
-    if receivers == LOGITS:
-        both = denoising[..., 0], noising[..., 0]
+    if isinstance(receivers, str):
+        measure = functools.partial(patch_each, pairs, heads=chosen, frozen=True)
     else:
-        both = (np.moveaxis(each, -1, 1) for each in (denoising, noising))
+        measure = functools.partial(_measured, pairs, chosen, receivers, into)
+    *intact, denoising, noising = pairs.changes('Patching paths', measure)
+    both = [np.moveaxis(each, -1, 1) for each in (denoising, noising)]
+    if isinstance(receivers, str):
+        both = [each[:, 0] for each in both]
     return PatchedPaths(receivers, into, pairs.metric.name, *intact, *both)
 
 
-def _heads(config: BertConfig, name: str, given: Heads) -> tuple[tuple[int, int], ...]:
+def _heads(config: BertConfig, name: str, given: Heads) -> tuple[Place, ...]:
     """Return heads (layer, head), and refuse what is none of the model."""
     shape = config.num_hidden_layers, config.num_attention_heads
     for each in given:
@@ -153,99 +160,53 @@ def _heads(config: BertConfig, name: str, given: Heads) -> tuple[tuple[int, int]
     return tuple((int(layer), int(head)) for layer, head in given)
 
 
-@dataclasses.dataclass(frozen=True)
-class _Paths:
-    """Pairs of texts, and the paths between their parts; `chosen` [L, N] are the senders."""
-
-    pairs: Pairs
-    chosen: Bool[np.ndarray, 'L N']
-    receivers: str | tuple[tuple[int, int], ...]
-    into: str
-
-    def measured(self, host: Host) -> Float[np.ndarray, 'B L N R']:
-        """Return the changes of the metric; NaN without a path."""
-        count = 1 if self.receivers == LOGITS else len(self.receivers)
-        intact = fetch(self.pairs.intact(host))
-        changes = np.full((len(intact), *self.chosen.shape, count), np.nan, np.float32)
-        for (layer, heads, places), found in one_behind(self._runs(host)):
-            found = np.moveaxis(found[: len(heads), : len(places)] - intact, -1, 0)
-            changes[:, layer, heads[:, None], places[None]] = found
-        return changes
-
-    def _runs(self, host: Host) -> Iterator[tuple[Any, Array]]:
-        """Yield a layer, senders of it and numbers of receivers, and their metric [K, R, B]."""
-        pairs, metric = self.pairs, self.pairs.metric
-        reading, given = (metric.reads, metric.at_token), (pairs.params, host)
-        # All calls have one size: senders and receivers are repeated up to it.
-        room = max(pairs.tokens // host.batch.input_ids.size, 1)
-        width = len(_parts(np.arange(self.chosen.sum(axis=1).max()), room)[0])
-        layers, heads = np.transpose([(-1, 0)] if self.receivers == LOGITS else self.receivers)
-        stops, counts = np.unique(layers, return_counts=True)
-        depth = len(_parts(np.arange(counts.max()), max(room // width, 1))[0])
-        for layer, senders in enumerate(map(np.flatnonzero, self.chosen)):
-            for part in _parts(senders, width):
-                sent = layer, np.resize(part, width)
-                if self.receivers == LOGITS:
-                    found = _to_logits(pairs.bert, *reading, *given, *sent)
-                    yield (layer, part, np.zeros(1, int)), found
-                if layer >= stops[-1]:
-                    continue
-                streams = _streams(pairs.bert, *given, *sent, stops)
-                for stop, stream in zip(stops, streams, strict=True):
-                    for places in _parts(np.flatnonzero(layers == stop), depth):
-                        if stop > layer:
-                            which = stream, int(stop), heads[np.resize(places, depth)]
-                            found = _received(pairs.bert, self.into, *reading, *given, *which)
-                            yield (layer, part, places), found
+def _measured(
+    pairs: Pairs, senders: Bool[np.ndarray, 'L N'], receivers: Heads, into: str, host: Host
+) -> Float[np.ndarray, 'B L N R']:
+    """Return the changes of the metric; NaN without a path."""
+    intact = fetch(pairs.intact(host))
+    changes = np.full((len(intact), *senders.shape, len(receivers)), np.nan, np.float32)
+    for (layer, heads, places), found in one_behind(_runs(pairs, senders, receivers, into, host)):
+        found = np.moveaxis(found[: len(heads), : len(places)] - intact, -1, 0)
+        changes[:, layer, heads[:, None], places[None]] = found
+    return changes
 
 
-def _parts(numbers: Int[np.ndarray, ' all'], most: int) -> list[Int[np.ndarray, ' some']]:
-    """Return about equal parts of numbers, as few as have at most so many."""
-    return np.array_split(numbers, -(-len(numbers) // most)) if len(numbers) else []
-
-
-@functools.partial(jax.jit, static_argnums=(0, 1, 2))
-def _to_logits(
-    bert: Bert, reads: Reads, at_token: int | None, params, host: Host, layer, heads
-) -> Float[Array, 'K 1 B']:
-    """Return the metric with heads of a layer replaced, and all later heads frozen."""
-    own = host.own[0]
-    change = host.donor[0].contexts[:, layer] - own.contexts[:, layer]
-
-    def one(head):
-        shifts, hidden = shifts_at(bert, layer, head, change), own.hidden_states[:, layer]
-        output = run_from(bert, at_token, params, host, hidden, layer, *shifts, frozen=True)
-        return reads(output, host.given)[None]
-
-    return jax.vmap(one)(heads)
+def _runs(pairs: Pairs, chosen, receivers: Heads, into: str, host: Host) -> Iterator[Any]:
+    """Yield a layer, senders of it and numbers of receivers, and their metric [K, R, B]."""
+    given = pairs.metric.reads, pairs.metric.at_token, pairs.params, host
+    # All calls have one size: senders and receivers are repeated up to it.
+    room = max(pairs.tokens // host.batch.input_ids.size, 1)
+    width = len(parts_of(np.arange(chosen.sum(axis=1).max()), room)[0])
+    layers, heads = np.transpose(receivers)
+    stops, counts = np.unique(layers, return_counts=True)
+    depth = len(parts_of(np.arange(counts.max()), max(room // width, 1))[0])
+    for layer, senders in enumerate(map(np.flatnonzero, chosen[: stops[-1]])):
+        for part in parts_of(senders, width):
+            sent = layer, np.resize(part, width)
+            streams = _streams(pairs.bert, pairs.params, host, *sent, stops)
+            for stop, stream in zip(stops, streams, strict=True):
+                for places in parts_of(np.flatnonzero(layers == stop), depth):
+                    if stop > layer:
+                        which = stream, int(stop), heads[np.resize(places, depth)]
+                        yield (layer, part, places), _received(pairs.bert, into, *given, *which)
 
 
 @functools.partial(jax.jit, static_argnums=0)
 def _streams(bert: Bert, params, host: Host, layer, heads, stops) -> Float[Array, 'W K B T D']:
     """Return what enters the layers `stops` with heads of a layer replaced, and all others frozen.
 
-    The layers ascend. What is given for those up to the layer of the senders means nothing.
+    What is given for those up to the layer of the senders means nothing.
     """
     own = host.own[0]
     change = host.donor[0].contexts[:, layer] - own.contexts[:, layer]
-    these = jax.nn.one_hot(heads, change.shape[2], dtype=change.dtype)
-    setting, kinds = Static(bert.config, 'zero'), jnp.array(encoder.kinds_of_layers(bert.config))
-    _, scopes = embed(setting, params['embeddings'], host.batch)
 
-    def leave(number, streams, sent: Any = 0.0):
-        of_layer = jax.tree.map(lambda leaf: leaf[number], params['layers'])
-        contexts = own.contexts[:, number][None] + sent
-        scope = encoder.scope_of(scopes, kinds[number])
-        return close_intact(setting, of_layer, streams, scope, contexts)
+    def one(head):
+        there = own.hidden_states[:, layer], layer, *shifts_at(bert, layer, head, change)
+        output = run_from(bert, None, params, host, *there, frozen=True, stop=stops.max())
+        return jnp.moveaxis(output.hidden_states[:, stops], 1, 0)
 
-    def go_on(before, stop):
-        start, streams = before
-        streams = jax.lax.fori_loop(start, stop, leave, streams)
-        return (jnp.maximum(start, stop), streams), streams
-
-    sent = these[:, None, None, :, None] * change[None]
-    left = leave(layer, own.hidden_states[:, layer][None], sent)
-    return jax.lax.scan(go_on, (jnp.asarray(layer + 1), left), jnp.asarray(stops))[1]
+    return jnp.moveaxis(jax.vmap(one)(heads), 1, 0)
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1, 2, 3))
@@ -261,33 +222,20 @@ def _received(
     heads,
 ) -> Float[Array, 'K R B']:
     """Return the metric with an input of heads of a layer taken from patched streams."""
-    config, own = bert.config, host.own[0]
+    setting, own = Static(bert.config, 'zero'), host.own[0]
     intact, contexts = own.hidden_states[:, layer], own.contexts[:, layer]
     of_layer = jax.tree.map(lambda leaf: leaf[layer], params['layers'])
-    _, scopes = embed(Static(config, 'zero'), params['embeddings'], host.batch)
-    scope = encoder.scope_of(scopes, jnp.array(encoder.kinds_of_layers(config))[layer])
-    precision = matmul_precision(config)
+    _, scopes = embed(setting, params['embeddings'], host.batch)
+    scope = encoder.scope_of(scopes, jnp.array(encoder.kinds_of_layers(bert.config))[layer])
 
-    def one(stream, head):
-        only = functools.partial(jax.lax.dynamic_slice_in_dim, start_index=head, slice_size=1)
+    def of_stream(stream):
+        others = dict.fromkeys(encoder.PROJECTIONS if into == INPUT else [into], stream)
+        change = contexts_of(setting, of_layer, intact, scope, **others)[0] - contexts
 
-        def make(name, read):
-            weights = jax.tree.map(lambda leaf: only(leaf, axis=-2), of_layer['attention'][name])
-            return applied(encoder.project(config, heads=1), weights, read)
+        def one(head):
+            there = intact, layer, *shifts_at(bert, layer, head, change)
+            return reads(run_from(bert, at_token, params, host, *there), host.given)
 
-        def project(name):
-            hidden = stream if into in (INPUT, name) else intact
-            read = applied(encoder.AttentionInput(config), of_layer, hidden, scope.normed)
-            return make(name, read)
+        return jax.vmap(one)(heads)
 
-        query, key, value = map(project, encoder.PROJECTIONS)
-        value = encoder.turned(config, value)
-        bias = None if scope.bias is None else only(scope.bias, axis=1)
-        seen = dataclasses.replace(encoder.with_distances(config, scope, make), bias=bias)
-        learned = attention.attention_probabilities(query, key, seen, precision=precision)
-        received = attention.attend(learned.astype(value.dtype), value, precision=precision)
-        shifts = shifts_at(bert, layer, head, received - only(contexts, axis=2))
-        output = run_from(bert, at_token, params, host, intact, layer, *shifts)
-        return reads(output, host.given)
-
-    return jax.vmap(jax.vmap(one, (None, 0)), (0, None))(streams, heads)
+    return jax.vmap(of_stream)(streams)

@@ -10,10 +10,12 @@ from collections.abc import Sequence
 import jax
 import numpy as np
 from absl import logging
-from jaxtyping import Float, Int, Shaped
+from jaxtyping import Int
 
 from bert_secrets_jax import processes
+from bert_secrets_jax.ablation.contexts import Means
 from bert_secrets_jax.ablation.donors import Donors
+from bert_secrets_jax.ablation.masks import GivenMasks
 from bert_secrets_jax.ablation.sweep import Descent, Swept
 from bert_secrets_jax.compute import Compute, Encoding
 from bert_secrets_jax.data.encoding import Batch, encode, in_order, to_one_length
@@ -31,10 +33,10 @@ _SECONDS_BETWEEN_WRITES = 60
 def sweep_examples(
     pretrained: Pretrained,
     examples: Sequence[Text],
-    masks: Shaped[np.ndarray, 'M L N'],
+    masks: GivenMasks,
     *,
     baseline: str = 'uniform',
-    replacement: Float[np.ndarray, 'L N H'] | None = None,
+    replacement: Means | None = None,
     donor_seed: int = 0,
     compute: Compute = Compute(),
 ) -> Swept:
@@ -113,24 +115,25 @@ def _files(
     # Where it is computed changes no result.
     setting = dataclasses.replace(descent.setting, spread=None)
     sweep = hashlib.sha256(repr(dataclasses.asdict(setting)).encode())
-    for array in (*jax.tree.leaves(pretrained.params), descent.masks):
-        sweep.update(np.ascontiguousarray(array).view(np.uint8).data)
     replacement = descent.replacement
-    if isinstance(replacement, np.ndarray):
-        sweep.update(np.ascontiguousarray(replacement).view(np.uint8).data)
+    means = [replacement] if isinstance(replacement, np.ndarray) else []
+    _read_into(sweep, *jax.tree.leaves(pretrained.params), descent.masks, *means)
     files = []
     for batch in batches:
         content = sweep.copy()
         content.update(repr(batch.input_ids.shape).encode())
-        for array in jax.tree.leaves(dataclasses.replace(batch, marks={})):
-            content.update(np.ascontiguousarray(array).view(np.uint8).data)
+        _read_into(content, *jax.tree.leaves(dataclasses.replace(batch, marks={})))
         if isinstance(replacement, Donors):
             # Not the seed: other donors of other examples change nothing here.
             lent, tokens = replacement.of(batch, padding=descent.setting.config.pad_token_id)
-            for array in (*lent.inputs.values(), tokens):
-                content.update(np.ascontiguousarray(array).view(np.uint8).data)
+            _read_into(content, *lent.inputs.values(), tokens)
         files.append(folder / f'{content.hexdigest()[:16]}.npz')
     return files
+
+
+def _read_into(digest, *arrays) -> None:
+    for array in arrays:
+        digest.update(np.ascontiguousarray(array).view(np.uint8).data)
 
 
 def _read(

@@ -11,14 +11,15 @@ import dataclasses
 from collections.abc import Sequence
 
 import numpy as np
-from jaxtyping import Float, Int, Real, Shaped
+from jaxtyping import Float, Int, Real
 
-from bert_secrets_jax.ablation.similarity import Embedder, in_blocks
+from bert_secrets_jax.ablation.masks import GivenMasks
+from bert_secrets_jax.ablation.outcomes import assess_changes
+from bert_secrets_jax.ablation.similarity import embedder_of, in_blocks
 from bert_secrets_jax.brief import check_name
 from bert_secrets_jax.compute import Compute
 from bert_secrets_jax.model.weights import Pretrained
 from bert_secrets_jax.stats.effects import Effects, Outcome
-from bert_secrets_jax.stats.means import assess_means
 from bert_secrets_jax.stats.student import LEVEL
 
 SIDES = ('both', 'queries')
@@ -33,7 +34,7 @@ def ranks_of_relevant(
     queries: Sequence[str],
     documents: Sequence[str],
     relevant: Int[np.ndarray, 'P 2'],
-    masks: Shaped[np.ndarray, 'M L N'],
+    masks: GivenMasks,
     *,
     sides: str = 'both',
     baseline: str = 'uniform',
@@ -56,10 +57,12 @@ def ranks_of_relevant(
       pretrained, masks, baseline, donor_seed, compute: As in `bs.similarities`.
     """
     check_name('sides', sides, SIDES)
-    given = {'baseline': baseline, 'donor_seed': donor_seed, 'compute': compute}
-    asking = Embedder.start(pretrained, masks, [*queries, *documents], **given)
-    intact = np.ones_like(asking.masks[:1])
-    answering = asking if sides == 'both' else dataclasses.replace(asking, masks=intact)
+    given = {'donor_seed': donor_seed, 'compute': compute}
+    texts = [*queries, *documents]
+    asking, block = answering, _ = embedder_of(pretrained, masks, texts, baseline=baseline, **given)
+    if sides == 'queries':
+        intact = np.ones_like(masks[:1])
+        answering, block = embedder_of(pretrained, intact, texts, baseline='zero', **given)
     query, document = relevant.T
     held, place = np.unique(document, return_inverse=True)
     others = np.setdiff1d(np.arange(len(documents)), held)
@@ -77,9 +80,9 @@ def ranks_of_relevant(
             ranks[mask] += ((found > row[:, None] - _EQUAL) & ~left_out).sum(axis=1)
 
     add_others(wanted, own[query])
-    for chosen in in_blocks(others, answering.block):
-        block = [documents[int(each)] for each in chosen]
-        add_others(answering(block, prompts[1]), np.zeros(1, bool))
+    for chosen in in_blocks(others, block):
+        embedded = answering([documents[int(each)] for each in chosen], prompts[1])
+        add_others(embedded, np.zeros(1, bool))
     return ranks
 
 
@@ -101,14 +104,12 @@ def scores_of_queries(
     documents, and divides it by the most that is possible (Järvelin and Kekäläinen 2002, with
     grades as gains, as trec_eval has it). 'recall@10' is the share of them among the first ten.
     """
-    shape = len(ranks), int(query.max()) + 1
 
     def total(values: np.ndarray) -> np.ndarray:
-        sums = np.zeros(shape)
-        np.add.at(sums.T, query, np.broadcast_to(values, ranks.shape).T)
-        return sums
+        every = np.broadcast_to(values, ranks.shape)
+        return np.stack([np.bincount(query, each) for each in every])
 
-    first = np.zeros(shape)
+    first = np.zeros((len(ranks), int(query.max()) + 1))
     np.maximum.at(first.T, query, (1 / ranks).T)
     inside = ranks <= _CUT
     best = _among_relevant(np.asarray(grades, np.float64), query)
@@ -130,10 +131,8 @@ def assess_retrieval(
     occur in none of Q queries (0 of Q, Clopper and Pearson 1934). ValueError with fewer than two.
     """
     changes = scores[1:] - scores[0]
-    mean = changes.mean(axis=1)
     intact, about = float(scores[0].mean()), {'names': names, 'sample_of': 'queries', 'seed': seed}
-    linear = changes - mean[:, None]
-    found = assess_means(mean, linear, outcome=Outcome(name), intact=intact, **about)
+    found = assess_changes(changes, outcome=Outcome(name), intact=intact, **about)
     unseen = 1 - (LEVEL / 2) ** (1 / scores.shape[1])
     none = (changes == 0).all(axis=1)
     known = {'low': -unseen, 'high': unseen, 'detectable': np.inf}

@@ -19,6 +19,8 @@ import numpy as np
 from jaxtyping import Float, Int, Num, Shaped
 
 from bert_secrets_jax.ablation import masks as mask_sets
+from bert_secrets_jax.ablation.contexts import Means
+from bert_secrets_jax.ablation.masks import GivenMasks
 from bert_secrets_jax.ablation.outcomes import check_labels, discrimination_in, fits
 from bert_secrets_jax.ablation.resumable import encoding_for, sweep_all
 from bert_secrets_jax.ablation.sweep import Descent
@@ -125,9 +127,9 @@ def sweep_until_decided(
     pretrained: Pretrained,
     examples: Sequence[Example],
     *,
-    masks: Shaped[np.ndarray, 'M L N'] | None = None,
+    masks: GivenMasks | None = None,
     baseline: str = 'uniform',
-    replacement: Float[np.ndarray, 'L N H'] | None = None,
+    replacement: Means | None = None,
     donor_seed: int = 0,
     margin: float | None = None,
     level: float = LEVEL,

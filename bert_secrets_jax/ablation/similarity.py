@@ -8,15 +8,15 @@ Shapes: E pairs, M masks, L layers, N heads, T texts, D width of an embedding. I
 """
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
-from jaxtyping import Float, Int, Real, Shaped
+from jaxtyping import Float, Int, Real
 
 from bert_secrets_jax.ablation.contexts import mean_contexts
 from bert_secrets_jax.ablation.embedding import embed
-from bert_secrets_jax.ablation.masks import check_masks
-from bert_secrets_jax.ablation.outcomes import ANSWERS, COUNTS_FROM, answer_changes
+from bert_secrets_jax.ablation.masks import GivenMasks, check_masks
+from bert_secrets_jax.ablation.outcomes import ANSWERS, COUNTS_FROM, answer_changes, assess_changes
 from bert_secrets_jax.brief import check_name
 from bert_secrets_jax.compute import Compute
 from bert_secrets_jax.data.encoding import encode
@@ -35,71 +35,46 @@ SIZE = dataclasses.replace(ANSWERS, name='the cosines')
 _HELD = 2**27
 
 
-@dataclasses.dataclass(frozen=True)
-class Embedder:
-    """A model under masks, which gives embeddings of length 1; attributes are as in `embed`."""
+def embedder_of(
+    pretrained: Pretrained,
+    masks: GivenMasks,
+    texts: Sequence[str],
+    *,
+    baseline: str,
+    donor_seed: int,
+    compute: Compute | None,
+) -> tuple[Callable[..., Float[np.ndarray, 'M T D']], int]:
+    """Return a function that embeds texts, perhaps with a prompt, to length 1 under every mask.
 
-    model: Pretrained
-    masks: Float[np.ndarray, 'M L N']
-    baseline: str
-    replacement: Float[np.ndarray, 'L N H'] | None
-    donor_seed: int
-    compute: Compute
+    With it comes the number of texts that it should take at a time, of which the embeddings under
+    all masks are held. For the baseline 'mean', `texts` are read.
+    """
+    model = with_pooling(pretrained, normalised=True)
+    config, pooling = model.config, model.config.pooling
+    assert pooling is not None
+    masks = check_masks(config, masks)
+    how = {'baseline': baseline, 'donor_seed': donor_seed}
+    how['compute'] = compute = (compute or Compute()).within(config)
+    if baseline == 'mean':
+        examples = prepared(pooling, list(dict.fromkeys(texts)))
+        batches = encode(model.tokenizer, examples, **compute.encoding)
+        how['replacement'] = mean_contexts(model, batches, mesh=compute.mesh)
 
-    @classmethod
-    def start(
-        cls,
-        pretrained: Pretrained,
-        masks: Shaped[np.ndarray, 'M L N'],
-        texts: Sequence[str],
-        *,
-        baseline: str,
-        donor_seed: int,
-        compute: Compute | None,
-    ) -> 'Embedder':
-        """Check the arguments; for the baseline 'mean', read these texts."""
-        model = with_pooling(pretrained, normalised=True)
-        assert model.config.pooling is not None
-        compute, replacement = (compute or Compute()).within(model.config), None
-        if baseline == 'mean':
-            examples = prepared(model.config.pooling, list(dict.fromkeys(texts)))
-            batches = encode(model.tokenizer, examples, **compute.encoding)
-            replacement = mean_contexts(model, batches, mesh=compute.mesh)
-        return cls(
-            model, check_masks(model.config, masks), baseline, replacement, donor_seed, compute
-        )
-
-    @property
-    def block(self) -> int:
-        """The number of texts whose embeddings under all masks are held at a time."""
-        config = self.model.config
-        assert config.pooling is not None
-        width = config.hidden_size * len(config.pooling.modes)
-        return max(_HELD // (self.masks[..., 0, 0].size * width * 4), 2)
-
-    def __call__(
-        self, texts: Sequence[str], prompt: str | None = None
-    ) -> Float[np.ndarray, 'M T D']:
-        """Embed texts, each different one once."""
+    def embedded(texts: Sequence[str], prompt: str | None = None) -> Float[np.ndarray, 'M T D']:
+        # Each different text once.
         place = {text: at for at, text in enumerate(dict.fromkeys(texts))}
-        found = embed(
-            self.model,
-            list(place),
-            head_mask=self.masks,
-            baseline=self.baseline,
-            prompt=prompt,
-            replacement=self.replacement,
-            donor_seed=self.donor_seed,
-            compute=self.compute,
-        )
+        found = embed(model, list(place), head_mask=masks, prompt=prompt, **how)
         check_finite(found)
         return found[:, [place[text] for text in texts]]
+
+    width = config.hidden_size * len(pooling.modes)
+    return embedded, max(_HELD // (len(masks) * width * 4), 2)
 
 
 def similarities(
     pretrained: Pretrained,
     pairs: Sequence[Text],
-    masks: Shaped[np.ndarray, 'M L N'],
+    masks: GivenMasks,
     *,
     sides: str = 'both',
     baseline: str = 'uniform',
@@ -142,13 +117,12 @@ def similarities(
     every = np.concatenate([masks, np.ones_like(masks[:1])])
     both = [text for pair in texts for text in pair]
     given = {'baseline': baseline, 'donor_seed': donor_seed, 'compute': compute}
-    embedder = Embedder.start(pretrained, every, both, **given)
+    embedder, block = embedder_of(pretrained, every, both, **given)
     # Texts of a block are of like length, so that little is compiled for each.
     order = np.argsort([max(map(len, pair)) for pair in texts], kind='stable')
     found = []
-    for chosen in in_blocks(order, embedder.block // 2):
-        block = [texts[index] for index in chosen]
-        embedded = embedder([text for pair in block for text in pair])
+    for chosen in in_blocks(order, block // 2):
+        embedded = embedder([text for index in chosen for text in texts[index]])
         found.append(_cosines(embedded[:, ::2], embedded[:, 1::2], sides))
     joined = np.empty((*found[0].shape[:-1], len(order)), np.float32)
     joined[..., order] = np.concatenate(found, axis=-1)
@@ -162,17 +136,14 @@ def in_blocks(numbers: Int[np.ndarray, ' T'], most: int) -> list[Int[np.ndarray,
 
 def _cosines(first: np.ndarray, second: np.ndarray, sides: str) -> Float[np.ndarray, 'M *more E']:
     """Return products of embeddings [M, E, D], of which the last are the intact model's."""
-    match sides:
-        case 'both':
-            return np.einsum('MED,MED->ME', first, second)[:-1]
-        case 'first':
-            return np.einsum('MED,ED->ME', first[:-1], second[-1])
-        case 'second':
-            return np.einsum('ED,MED->ME', first[-1], second[:-1])
-        case 'one':
-            return (_cosines(first, second, 'first') + _cosines(first, second, 'second')) / 2
-    by_pair = first[:-1].swapaxes(0, 1) @ second[:-1].transpose(1, 2, 0)
-    return by_pair.transpose(1, 2, 0)
+    if sides == 'one':
+        return (_cosines(first, second, 'first') + _cosines(first, second, 'second')) / 2
+    if sides == 'every':
+        by_pair = first[:-1].swapaxes(0, 1) @ second[:-1].transpose(1, 2, 0)
+        return by_pair.transpose(1, 2, 0)
+    first = first[-1:] if sides == 'second' else first[:-1]
+    second = second[-1:] if sides == 'first' else second[:-1]
+    return np.einsum('MED,MED->ME', first, second)
 
 
 def assess_similarities(
@@ -202,9 +173,8 @@ def assess_similarities(
             effects = significance.assess(metric, *given, names=names, seed=seed)
             found[metric] = dataclasses.replace(effects, sample_of='pairs')
     about = {'names': names, 'sample_of': 'pairs', 'seed': seed}
-    mean = changes.mean(axis=1)
     intact = float(cosines[0].mean(dtype=np.float64))
-    of_mean = assess_means(mean, changes - mean[:, None], outcome=COSINE, intact=intact, **about)
+    of_mean = assess_changes(changes, outcome=COSINE, intact=intact, **about)
     # Neither direction is better.
     found['cosine'] = dataclasses.replace(of_mean, fewest=None)
     moved = answer_changes(cosines[..., None].astype(np.float64))

@@ -10,6 +10,7 @@ the sweep ('mean') or over the donors of each piece of a batch ('resample').
 """
 
 import dataclasses
+import itertools
 import operator
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
@@ -17,9 +18,15 @@ from typing import Any
 import jax
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
-from jaxtyping import Float, Int, Real, Shaped
+from jaxtyping import Float, Int, Real
 
-from bert_secrets_jax.ablation.contexts import intact_contexts, layers_of, mean_contexts, on_devices
+from bert_secrets_jax.ablation.contexts import (
+    Means,
+    intact_contexts,
+    layers_of,
+    mean_contexts,
+    on_devices,
+)
 from bert_secrets_jax.ablation.donors import Donors
 from bert_secrets_jax.ablation.layers import (
     Static,
@@ -33,7 +40,7 @@ from bert_secrets_jax.ablation.layers import (
     read_words,
     run_layer,
 )
-from bert_secrets_jax.ablation.masks import check_masks
+from bert_secrets_jax.ablation.masks import GivenMasks, Masks, check_masks
 from bert_secrets_jax.brief import brief
 from bert_secrets_jax.compute import Compute
 from bert_secrets_jax.data.encoding import Batch, in_order, listed, to_one_length
@@ -41,7 +48,7 @@ from bert_secrets_jax.data.masking import MaskedBatch
 from bert_secrets_jax.devices import DATA, MASKS, fetch
 from bert_secrets_jax.measure.stream import check_split
 from bert_secrets_jax.model.attention import OUTPUT_BASELINES, check_baseline
-from bert_secrets_jax.model.bert import check_finite
+from bert_secrets_jax.model.bert import Bert, check_finite
 from bert_secrets_jax.model.config import EMBEDDING, MASKED_LM, SEQUENCES, BertConfig
 from bert_secrets_jax.model.encoder import LayerScope, kinds_of_layers, scope_of
 from bert_secrets_jax.model.weights import Pretrained, check_whole
@@ -88,10 +95,10 @@ def default_chunk_tokens() -> int:
 def sweep(
     pretrained: Pretrained,
     batches: Iterable[Batch],
-    masks: Shaped[np.ndarray, 'M L N'],
+    masks: GivenMasks,
     *,
     baseline: str = 'uniform',
-    replacement: Float[np.ndarray, 'L N H'] | None = None,
+    replacement: Means | None = None,
     donor_seed: int = 0,
     chunk_tokens: int | None = None,
     mesh: Mesh | None = None,
@@ -150,10 +157,10 @@ def sweep(
 def sweep_batches(
     pretrained: Pretrained,
     batches: Iterable[Batch],
-    masks: Shaped[np.ndarray, 'M L N'],
+    masks: GivenMasks,
     *,
     baseline: str = 'uniform',
-    replacement: Float[np.ndarray, 'L N H'] | None = None,
+    replacement: Means | None = None,
     donor_seed: int = 0,
     chunk_tokens: int | None = None,
     mesh: Mesh | None = None,
@@ -188,12 +195,10 @@ def _pieces(batch: Batch, tokens: int, devices: int) -> Iterator[np.ndarray]:
 def one_behind(results: Iterable[tuple[Any, Any]]) -> Iterator[tuple[Any, np.ndarray]]:
     """Fetch each array while the device works on the next one, and never queue more than one."""
     before = None
-    for now in results:
+    for now in itertools.chain(results, [None]):
         if before is not None:
             yield before[0], fetch(before[1])
         before = now
-    if before is not None:
-        yield before[0], fetch(before[1])
 
 
 @dataclasses.dataclass(frozen=True)
@@ -229,8 +234,8 @@ class Descent:
     """The computation of all masks, layer by layer, ready to run on any batch.
 
     Attributes:
-      layers: The parameters of each layer, apart: each call would copy a slice of their stack.
-      classifier: The parameters of what follows the layers.
+      params: All parameters.
+      layers: Those of each layer, apart: each call would copy a slice of their stack.
       masks, which: [M, L, N] The distinct masks, and the index of each that was given among them.
       tokens: The number of tokens that a call computes on all devices together.
       devices, groups: The number of devices that share the examples of a batch, and of such groups,
@@ -240,16 +245,15 @@ class Descent:
     """
 
     setting: Static
-    embeddings: Any
+    params: Any
     layers: Sequence[Any]
-    classifier: Any
-    masks: Float[np.ndarray, 'M L N']
+    masks: Masks
     which: Int[np.ndarray, ' given']
     tokens: int
     devices: int
     groups: int
     place: Callable[[Any], Any]
-    replacement: Float[np.ndarray, 'L N H'] | Donors | None = None
+    replacement: Means | Donors | None = None
 
     @classmethod
     def start(
@@ -279,11 +283,8 @@ class Descent:
         distinct, which = np.unique(masks, axis=0, return_inverse=True)
         return cls(
             setting=Static(config, baseline, spread),
-            embeddings=params['embeddings'],
+            params=params,
             layers=layers_of(params),
-            classifier={
-                name: part for name, part in params.items() if name not in ('embeddings', 'layers')
-            },
             masks=distinct,
             which=which.reshape(-1),
             tokens=devices * groups * (compute.chunk_tokens or default_chunk_tokens()),
@@ -364,31 +365,25 @@ class Descent:
         """Yield indices of masks and logits [B, m, C], of which those past the indices are void."""
         replacements = self._replacements(batch, members)
         batch = self.place(batch)
-        hidden, scopes = embed(self.setting, self.embeddings, batch)
+        hidden, scopes = embed(self.setting, self.params['embeddings'], batch)
         of_kind = [scope_of(scopes, kind) for kind in range(len(scopes.visible))]
         of_layer = [of_kind[kind] for kind in kinds_of_layers(self.setting.config)]
         yield from self._walk(hidden, Piece(batch, of_layer, replacements), 0, members)
 
     def _replacements(self, batch: Batch, members) -> list[Any]:
         """Return what replaces the contexts of disabled heads in each layer, where it is needed."""
-        needed = (self.masks[members] != 1).any(axis=(0, 2))
-        if isinstance(self.replacement, np.ndarray):
-            return [
-                means[None, None] if wanted else None
-                for means, wanted in zip(self.replacement, needed, strict=True)
-            ]
-        replacements = [None] * len(self.layers)
+        config, needed = self.setting.config, (self.masks[members] != 1).any(axis=(0, 2))
         if self.replacement is None or not needed.any():
-            return replacements
-        lent, tokens = self.replacement.of(batch, padding=self.setting.config.pad_token_id)
-        lent, tokens = self.place((lent, tokens))
-        # No layer above the last one that a mask changes is run.
-        layers = self.layers[: np.flatnonzero(needed).max() + 1]
-        contexts = intact_contexts(self.setting, self.embeddings, layers, lent)
-        for layer, context in enumerate(contexts):
-            if needed[layer]:
-                replacements[layer] = lend(context, tokens)
-        return replacements
+            return [None] * len(self.layers)
+        if isinstance(self.replacement, np.ndarray):
+            every = self.replacement[:, None, None]
+            return [each if wanted else None for each, wanted in zip(every, needed, strict=True)]
+        lent, tokens = self.place(self.replacement.of(batch, padding=config.pad_token_id))
+        contexts = intact_contexts(Bert(config), self.params, lent)
+        return [
+            lend(contexts[:, layer], tokens) if wanted else None
+            for layer, wanted in enumerate(needed)
+        ]
 
     def _walk(self, hidden, piece, first, members):
         """Go on from the hidden states [B, T, D] that enter layer `first` under all members."""
@@ -488,12 +483,12 @@ class Descent:
         """Return the logits [B, M, ...] of the output [B * M, T, D] of the last layer."""
         batch = piece.batch
         if self.setting.config.head == MASKED_LM:
-            embedding = self.embeddings['word']['embedding']
+            embedding = self.params['embeddings']['word']['embedding']
             logits = read_words(
-                self.setting, self.classifier, embedding, hidden, batch.places, batch.words
+                self.setting, self.params, embedding, hidden, batch.places, batch.words
             )
         else:
-            logits = read_all(self.setting, self.classifier, hidden, batch.attention_mask)
+            logits = read_all(self.setting, self.params, hidden, batch.attention_mask)
         return logits.reshape(piece.shape[0], -1, *logits.shape[1:])
 
     def _logits(self, hidden, piece, head_masks):
@@ -501,7 +496,7 @@ class Descent:
         return last_layer(
             self.setting,
             self.layers[-1],
-            self.classifier,
+            self.params,
             hidden,
             piece.scopes[-1],
             head_masks,

@@ -7,12 +7,12 @@ Shapes: M masks, L layers, N heads.
 
 import dataclasses
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import ClassVar
 
 import numpy as np
 
-from bert_secrets_jax import paper, plots
+from bert_secrets_jax import paper
 from bert_secrets_jax.ablation.contexts import mean_contexts
 from bert_secrets_jax.ablation.masks import with_intact
 from bert_secrets_jax.ablation.resumable import sweep_examples
@@ -21,6 +21,7 @@ from bert_secrets_jax.analyses.common.disabling import (
     SOURCE,
     Ablated,
     Disabled,
+    MaskSets,
     assess,
     check_disabling,
     checked_metrics,
@@ -90,9 +91,10 @@ class Ablation(Disabled):
     def frames(self):
         frames = {}
         for name, ablated in self.sets.items():
-            by = {(metric, each.test): each for metric, each in ablated.assessed.items()}
             caption = f'The score without {_LOST.get(name, "each set")}, and its change.'
-            frames[name] = effects.frame_of(by, _COLUMNS, caption, 'metric', 'test')
+            frames[name] = effects.frame_of(ablated.assessed, _COLUMNS, caption, 'metric')
+            tests = {metric: each.test for metric, each in ablated.assessed.items()}
+            frames[name].insert(1, 'test', frames[name]['metric'].map(tests))
             frames[f'{name}_outcomes'] = effects.frame_of_outcomes(ablated.outcomes, name)
         if 'heads' in self.sets:
             frames['heads_extremes'] = effects.extremes_of(self.sets['heads'].found, _SHOWN)
@@ -103,7 +105,7 @@ class Ablation(Disabled):
         return frames
 
     def figures(self):
-        return effects.drawn_sets(self, self.sets, _draw, told_apart=Disabled.told_apart)
+        return effects.drawn_sets(self, self.sets, told_apart=Disabled.told_apart, effects=_draw)
 
     def findings(self):
         first = next(iter(self.sets.values()))
@@ -198,7 +200,7 @@ def ablation(
     tuned: Pretrained | Finetuned,
     examples: Sequence[Example],
     *,
-    masks: str | Sequence[str] | Mapping[str, np.ndarray] = 'heads',
+    masks: MaskSets = 'heads',
     baseline: str = 'uniform',
     corpus: Sequence[Text] | None = None,
     metrics: Sequence[str] | None = None,
@@ -301,7 +303,7 @@ def _draw(result: Ablation, name: str):
         ablated.shape,
         f'Change of the score without {effects.WITHOUT[name]} '
         f'({result.subject.as_in(_PUBLISHED[name][0])}).',
-        plots.Source(name, 'difference', ablated.metric, times=100),
+        ablated.metric,
         **theirs,
     )
 

@@ -7,7 +7,7 @@ Shapes: S seeds, M masks, L layers, N heads, E examples.
 """
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import ClassVar
 
 import numpy as np
@@ -21,6 +21,7 @@ from bert_secrets_jax.analyses.common.disabling import (
     SOURCE,
     Ablated,
     Disabled,
+    MaskSets,
     assess,
     check_disabling,
     checked_metrics,
@@ -129,7 +130,7 @@ class AblationOverSeeds(Disabled):
         drawings: dict[str, Callable] = {'told_apart': Disabled.told_apart}
         if all(len(_shares(each)) for each in self.sets.values()):
             drawings['variance'] = _draw_variance
-        return effects.drawn_sets(self, self.sets, _draw, **drawings)
+        return effects.drawn_sets(self, self.sets, **drawings, effects=_draw)
 
     def findings(self):
         first = next(iter(self.sets.values()))
@@ -204,7 +205,7 @@ def ablation_over_seeds(
     tuned: Models,
     examples: Sequence[Example],
     *,
-    masks: str | Sequence[str] | Mapping[str, np.ndarray] = 'heads',
+    masks: MaskSets = 'heads',
     baseline: str = 'uniform',
     metrics: Sequence[str] | None = None,
     seed: int = 0,
@@ -274,5 +275,6 @@ def _draw(result: AblationOverSeeds, name: str):
         ablated.found,
         ablated.shape,
         f'Change of the score without {effects.WITHOUT[name]}, mean {result.over}.',
-        plots.Source(name, 'mean_points', ablated.metric),
+        ablated.metric,
+        column='mean_points',
     )

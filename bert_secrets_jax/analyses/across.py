@@ -334,11 +334,9 @@ def _alike(
 def _draw(result: Across):
     known = {name: each for name, each in result.alike.items() if np.isfinite(each['rank'])}
     names = [f'rank{of}{end}' for of in ('', '_of_halves') for end in _ENDS]
-    numbers = [np.array([each[name] for each in known.values()]) for name in names]
-    points = {
-        f'two {result.unit}': (numbers[0], numbers[1], numbers[2]),
-        'two halves of one': (numbers[3], numbers[4], numbers[5]),
-    }
+    numbers = np.array([[each[name] for each in known.values()] for name in names])
+    between, within = numbers.reshape(2, 3, -1)
+    points = {f'two {result.unit}': tuple(between), 'two halves of one': tuple(within)}
     rows = [f'finds {name}' if name in result.relations else name for name in known]
     figure = plots.points_by_row(rows, points, label='rank correlation of heads')
     return figure.captioned('How alike heads are, in each statistic. Lines: 95 % intervals.')

@@ -141,12 +141,10 @@ class Comparison(Result):
                     'within_layers', 'within_layers_low', 'within_layers_high', 'depth_profile',
                 ),
                 [
-                    (
-                        each.one, each.other, each.statistic, each.heads,
-                        *dataclasses.astuple(each.overall), *dataclasses.astuple(each.within),
-                        each.profile,
+                    (*which, *overall, *within, profile)
+                    for *which, overall, within, profile in map(
+                        dataclasses.astuple, self.agreements
                     )
-                    for each in self.agreements
                 ],
                 'Rank correlations of two runs: over heads, within layers, and of layers by depth.',
             ),
@@ -429,9 +427,9 @@ def agreement(one: Float[np.ndarray, 'L N'], other: Float[np.ndarray, 'L N']) ->
 
 def _means(grid: Float[np.ndarray, 'L N']) -> Float[np.ndarray, 'L']:
     """Return the mean of each layer; NaN where none of its heads is known."""
-    known = ~np.isnan(grid)
-    with np.errstate(invalid='ignore'):
-        return np.where(known, grid, 0).sum(axis=1) / known.sum(axis=1)
+    import pandas
+
+    return pandas.DataFrame(grid).mean(axis=1).to_numpy()
 
 
 def _depth(layers: int) -> np.ndarray:
@@ -442,7 +440,7 @@ def _depth(layers: int) -> np.ndarray:
 def _ends(names: Sequence[str], count: int) -> list[str]:
     """Return the first and the last of some names, at most so many."""
     half = count // 2
-    return list(names) if len(names) <= count else [*names[:half], *names[-half:]]
+    return list(dict.fromkeys([*names[:half], *names[-half:]]))
 
 
 def _extreme(which: str, each: GridAgreement) -> Finding:

@@ -15,6 +15,7 @@ from jaxtyping import Float
 from bert_secrets_jax import plots
 from bert_secrets_jax.ablation.contexts import on_devices
 from bert_secrets_jax.ablation.masked_lm import FEW
+from bert_secrets_jax.ablation.outcomes import assess_changes
 from bert_secrets_jax.analyses.common import effects
 from bert_secrets_jax.analyses.common.models import Models, check_several, labels_of, one_model
 from bert_secrets_jax.analyses.common.tables import OF_SHARES
@@ -35,7 +36,6 @@ from bert_secrets_jax.progress import progress
 from bert_secrets_jax.runs.findings import measured
 from bert_secrets_jax.runs.result import Result, drawn, framed
 from bert_secrets_jax.stats.effects import Effects, Outcome
-from bert_secrets_jax.stats.means import assess_means
 from bert_secrets_jax.stats.student import mean_interval
 
 SOURCE = 'Elhage et al. 2021'
@@ -218,12 +218,10 @@ def direct_effects(
         np.add.at(lens, of, share[:, None] * found.right[real].sum(axis=-1))
         for name, sums in _SUMS.items():
             np.add.at(parts[name], of, share * sums(found)[real])
-    mean = each.mean(axis=0)
     return DirectEffects(
         shape=(layers, heads),
-        heads=assess_means(
-            -mean,
-            (mean - each).T,
+        heads=assess_changes(
+            -each.T,
             names=[head_name(*at) for at in np.ndindex(layers, heads)],
             outcome=MARGIN,
             intact=float(sum(each.mean() for each in parts.values())),
@@ -246,8 +244,7 @@ _SUMS = {
 
 def _draw_heads(result: DirectEffects):
     caption = 'Change of the margin of the right answer without the direct path of each head.'
-    source = plots.Source('heads', 'difference', 'margin')
-    return effects.draw_effects('heads', result.heads, result.shape, caption, source)
+    return effects.draw_effects('heads', result.heads, result.shape, caption, 'margin')
 
 
 def _draw_lens(result: DirectEffects):

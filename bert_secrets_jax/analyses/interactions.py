@@ -16,7 +16,7 @@ import numpy as np
 
 from bert_secrets_jax import plots
 from bert_secrets_jax.ablation import interactions as pairwise
-from bert_secrets_jax.ablation.masks import describe, parse_heads, with_intact
+from bert_secrets_jax.ablation.masks import Place, describe, parse_heads, with_intact
 from bert_secrets_jax.ablation.resumable import sweep_examples
 from bert_secrets_jax.analyses.common.disabling import checked_metrics, instead
 from bert_secrets_jax.analyses.common.effects import loss_effects, rows_of, sample_of
@@ -124,7 +124,7 @@ class Interactions(Result):
         ]
 
 
-def _heads(given) -> list[tuple[int, int]] | None:
+def _heads(given) -> list[Place] | None:
     pairs = given['ablation.pairs_of']
     return None if pairs == 'all' else sorted(set(parse_heads(pairs)))
 
@@ -161,7 +161,7 @@ def interactions(
     tuned: Pretrained | Finetuned,
     examples: Sequence[Example],
     *,
-    heads: Sequence[tuple[int, int]] | None = None,
+    heads: Sequence[Place] | None = None,
     baseline: str = 'uniform',
     metric: str | None = None,
     seed: int = 0,

@@ -13,13 +13,11 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
-import numpy as np
-
-from bert_secrets_jax import paper, plots
+from bert_secrets_jax import paper
 from bert_secrets_jax.ablation import masked_lm
 from bert_secrets_jax.ablation.masks import describe, with_intact
 from bert_secrets_jax.analyses.common import effects, marks
-from bert_secrets_jax.analyses.common.disabling import instead, named_masks
+from bert_secrets_jax.analyses.common.disabling import MaskSets, instead, named_masks
 from bert_secrets_jax.analyses.common.learnt import learnt_nothing, unless_noise
 from bert_secrets_jax.analyses.common.models import check_several, one_model
 from bert_secrets_jax.analyses.declaration import analysis
@@ -209,7 +207,7 @@ def masked_lm_ablation(
     texts: Sequence[Text],
     *,
     tuned: Pretrained | Finetuned | None = None,
-    masks: str | Sequence[str] | Mapping[str, np.ndarray] = ('heads', 'layers'),
+    masks: MaskSets = ('heads', 'layers'),
     masking: Masking | None = None,
     baseline: str = 'uniform',
     seed: int = 0,
@@ -273,5 +271,5 @@ def _draw(result: MaskedLMAblation, name: str, when: str):
         result.shape,
         f'Change of the loss per hidden wordpiece without {effects.WITHOUT[name]} (the model '
         f'{_WHEN[when]}).',
-        plots.Source(name, 'difference', when),
+        when,
     )

@@ -484,7 +484,7 @@ def assess_preference(
     found, changes = {}, {}
     for name, chosen in of.items():
         intact, *without = preference[:, chosen]
-        found[name] = assess_losses(np.stack(without), intact, np.ones(len(chosen), int), **how)
+        found[name] = assess_losses(np.stack(without), intact, **how)
         changes[name] = (np.stack(without) - intact).T
     del changes[ALL]
     return {
@@ -507,8 +507,7 @@ def _draw_accuracy(result: MinimalPairs):
 
 def _draw_heads(result: MinimalPairs):
     caption = 'Change of the preference for good texts without each head, over all pairs.'
-    source = plots.Source('heads', 'difference', ALL)
-    return effects.draw_effects('heads', result.effects[ALL], result.shape, caption, source)
+    return effects.draw_effects('heads', result.effects[ALL], result.shape, caption, ALL)
 
 
 def _draw_shared(result: MinimalPairs):

@@ -5,7 +5,7 @@ Shapes: E pairs of texts, L layers, N heads, M heads of all layers.
 
 import dataclasses
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -15,7 +15,7 @@ from bert_secrets_jax import plots
 from bert_secrets_jax.ablation.attribution_patching import estimate_patches
 from bert_secrets_jax.ablation.embedding import as_embedder
 from bert_secrets_jax.ablation.masked_lm import FEW, assess_losses
-from bert_secrets_jax.ablation.patched_metrics import Metric, intact_answers
+from bert_secrets_jax.ablation.patched_metrics import AnyMetric, intact_answers
 from bert_secrets_jax.ablation.patching import Patched, as_read, patch
 from bert_secrets_jax.analyses.common import effects
 from bert_secrets_jax.analyses.common.effects import harm_explained
@@ -243,7 +243,7 @@ def patching(
     corrupted: Sequence[Text] | None = None,
     *,
     of: str = 'output',
-    metric: str | Metric | Callable | None = None,
+    metric: AnyMetric = None,
     answers: Sequence[Any] | None = None,
     steps: int = 5,
     most: int = 100,
@@ -313,9 +313,8 @@ def assess_changes(
 ) -> Effects:
     """Return the mean over pairs of changes, tested against 0; they are of heads [E, L, N]."""
     names = names or [head_name(*each) for each in np.ndindex(changes.shape[1:])]
-    count = len(changes)
     outcome = Outcome(metric, _UNITS.get(metric, metric), scale=1.0, digits=3)
-    given = changes.reshape(count, -1).T.astype(np.float64), np.zeros(count), np.ones(count, int)
+    given = changes.reshape(len(changes), -1).T.astype(np.float64), np.zeros(len(changes))
     return assess_losses(*given, names=names, outcome=outcome, sample_of='pairs', seed=seed)
 
 
@@ -364,8 +363,7 @@ def pairs_of(
 
 def _draw(result: Patching):
     caption = 'Mean change of the metric towards that of the clean texts, in both directions.'
-    source = plots.Source('heads', 'difference', BOTH)
-    return effects.draw_effects('heads', result.effects[BOTH], result.shape, caption, source)
+    return effects.draw_effects('heads', result.effects[BOTH], result.shape, caption, BOTH)
 
 
 def _draw_estimates(result: Patching):

@@ -18,7 +18,7 @@ from bert_secrets_jax.ablation.retrieval import (
     scores_of_queries,
 )
 from bert_secrets_jax.analyses.common import effects
-from bert_secrets_jax.analyses.common.disabling import instead, named_masks
+from bert_secrets_jax.analyses.common.disabling import MaskSets, instead, named_masks
 from bert_secrets_jax.analyses.common.embeddings import EmbeddingEffects, embedded_cost
 from bert_secrets_jax.analyses.common.models import check_several
 from bert_secrets_jax.analyses.declaration import analysis
@@ -122,7 +122,7 @@ def retrieval(
     relevant: Relevant | None = None,
     *,
     sides: str = 'both',
-    masks: str | Sequence[str] | Mapping[str, np.ndarray] = ('heads', 'layers'),
+    masks: MaskSets = ('heads', 'layers'),
     baseline: str = 'uniform',
     prompts: tuple[str | None, str | None] = (None, None),
     seed: int = 0,
@@ -191,10 +191,13 @@ def judgements(
     for name, texts in (('queries', queries), ('documents', documents)):
         if isinstance(texts, str):
             raise TypeError(f'{name} are several texts, and this is one: give a list, [text].')
+    # By their names, or else by their places.
+    keys = (
+        each if isinstance(each, Mapping) else range(len(each)) for each in (queries, documents)
+    )
+    known = [{name: place for place, name in enumerate(each)} for each in keys]
     if relevant is None:
-        rows = [(query, document, 1) for query, document in zip(queries, documents, strict=False)]
-        if not isinstance(queries, Mapping):
-            rows = [(place, place, 1) for place in range(min(len(queries), len(documents)))]
+        rows = [(*pair, 1) for pair in zip(*known, strict=False)]
     elif isinstance(relevant, Mapping):
         rows = [
             (query, document, each[document] if isinstance(each, Mapping) else 1)
@@ -204,18 +207,16 @@ def judgements(
     else:
         rows = [(*each, 1)[:3] for each in relevant]
     numbers = []
-    for texts, what, side in ((queries, 'query', 0), (documents, 'document', 1)):
-        known = texts if isinstance(texts, Mapping) else range(len(texts))
-        places: dict[Any, int] = {name: place for place, name in enumerate(known)}
-        missing = next((row[side] for row in rows if row[side] not in places), None)
-        if missing is not None:
-            raise ValueError(f'There is no {what} {missing!r}: names are keys, or places from 0.')
-        numbers.append([places[row[side]] for row in rows])
-    graded = {
-        pair: float(row[2]) for pair, row in zip(zip(*numbers, strict=True), rows, strict=True)
-    }
-    if not np.isfinite(list(graded.values())).all():
+    *named, grades = zip(*rows, strict=True) if rows else ((), (), ())
+    for what, names, places in zip(('query', 'document'), named, known, strict=True):
+        for name in names:
+            if name not in places:
+                raise ValueError(f'There is no {what} {name!r}: names are keys, or places from 0.')
+        numbers.append([places[name] for name in names])
+    if not np.isfinite(np.array(grades, float)).all():
         raise ValueError('A grade is NaN or infinite: give numbers.')
+    # Where a pair is given twice, its last grade counts.
+    graded = dict(zip(zip(*numbers, strict=True), map(float, grades), strict=True))
     graded = {pair: grade for pair, grade in graded.items() if grade > 0}
     lacking = set(range(len(queries))) - {query for query, _ in graded}
     if lacking or not graded:

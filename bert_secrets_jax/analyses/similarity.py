@@ -7,7 +7,7 @@ Shapes: M masks, L layers, N heads, E pairs.
 
 import dataclasses
 import functools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import ClassVar
 
 import numpy as np
@@ -22,7 +22,7 @@ from bert_secrets_jax.ablation.similarity import (
     similarities,
 )
 from bert_secrets_jax.analyses.common import effects
-from bert_secrets_jax.analyses.common.disabling import instead, named_masks
+from bert_secrets_jax.analyses.common.disabling import MaskSets, instead, named_masks
 from bert_secrets_jax.analyses.common.embeddings import EmbeddingEffects, embedded_cost
 from bert_secrets_jax.analyses.common.models import check_several, check_varied
 from bert_secrets_jax.analyses.declaration import analysis
@@ -99,7 +99,7 @@ def similarity(
     gold: Sequence[float | int] | np.ndarray | None = None,
     kinds: Sequence[str] | None = None,
     sides: str = 'both',
-    masks: str | Sequence[str] | Mapping[str, np.ndarray] = ('heads', 'layers'),
+    masks: MaskSets = ('heads', 'layers'),
     baseline: str = 'uniform',
     seed: int = 0,
     compute: Compute | None = None,

@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 
 import bert_secrets_jax as bs
-from bert_secrets_jax.ablation import resumable
 from bert_secrets_jax.ablation.masked_lm import assess_losses
 from tests.conftest import forward
 from tests.stats.rates import holds_zero
@@ -116,50 +115,6 @@ def test_losses_equal_those_of_forward_passes(masked_lm_of, model_type, baseline
             np.testing.assert_allclose(losses[batch.example[real]], expected, rtol=2e-5)
 
 
-def test_pseudo_log_likelihood(model):
-    """Added up over all wordpieces of a text, each hidden alone."""
-    masks = np.ones((1, 3, 4))
-    found = bs.masked_lm_losses(model, TEXTS, masks, masking=bs.Masking(one_at_a_time=True))
-    text = 1
-    ids = model.tokenizer(TEXTS[text])['input_ids']
-    total = 0.0
-    for place in range(1, len(ids) - 1):
-        asked = np.array([ids])
-        asked[0, place] = model.tokenizer.mask_token_id
-        inputs = {
-            'input_ids': asked,
-            'token_type_ids': np.zeros_like(asked),
-            'attention_mask': np.ones_like(asked),
-        }
-        logits = forward(model.bert, model.params, inputs).logits
-        total -= float(log_probabilities(logits)[0, place, ids[place]])
-    np.testing.assert_allclose(found.losses[0, text], total, rtol=1e-5)
-    assert found.hidden[text] == len(ids) - 2
-    with pytest.raises(ValueError, match='copies of the same text'):
-        bs.masked_lm_losses(
-            model, TEXTS, masks, masking=bs.Masking(one_at_a_time=True), baseline='resample'
-        )
-
-
-def test_a_killed_run_goes_on(model, tmp_path, monkeypatch):
-    masks = bs.masks.single_heads(model.config)
-    compute = bs.Compute(tokens_per_batch=32, folder=tmp_path)
-    settings = {'masking': bs.Masking(share=0.3), 'compute': compute}
-    whole = bs.masked_lm_losses(model, TEXTS, masks, **settings)
-    files = sorted(tmp_path.iterdir())
-    assert len(files) > 1
-    files[0].unlink()
-    computed = []
-    complete = resumable._complete
-    monkeypatch.setattr(resumable, '_complete', lambda *rest: (computed.append(1), complete(*rest)))
-    again = bs.masked_lm_losses(model, TEXTS, masks, **settings)
-    np.testing.assert_array_equal(again.losses, whole.losses)
-    assert len(computed) == 1
-    # Files are for one choice of hidden wordpieces.
-    bs.masked_lm_losses(model, TEXTS, masks, **settings | {'masking': bs.Masking(0.3, seed=5)})
-    assert len(computed) > 1
-
-
 def test_the_head_of_the_model_that_was_tuned(model, masked_lm_of):
     tuned = bs.with_classifier(model, ('a', 'b'))
     changed = jax.tree.map(lambda leaf: leaf * 1.5, tuned.params)
@@ -205,6 +160,12 @@ def test_intervals_and_errors_in_simulated_worlds():
         for number in range(100)
     ]
     assert 0.7 <= np.mean(powers) <= 0.97
+
+
+def test_copies_of_a_text_are_no_donors(model):
+    how = {'masking': bs.Masking(one_at_a_time=True), 'baseline': 'resample'}
+    with pytest.raises(ValueError, match='copies of the same text'):
+        bs.masked_lm_losses(model, TEXTS, np.ones((1, 3, 4)), **how)
 
 
 @pytest.mark.parametrize('texts', [2, 4, 10])

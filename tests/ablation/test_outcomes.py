@@ -7,9 +7,8 @@ import scipy.stats
 import sklearn.metrics
 
 from bert_secrets_jax.ablation import outcomes
-from bert_secrets_jax.ablation.outcomes import assess_outcomes
-from bert_secrets_jax.stats.effects import Effects, Outcome
-from bert_secrets_jax.stats.means import assess_means
+from bert_secrets_jax.ablation.outcomes import assess_changes, assess_outcomes
+from bert_secrets_jax.stats.effects import Effects, Outcome, loss_in
 from bert_secrets_jax.stats.seeds import assess_means_over_seeds
 from bert_secrets_jax.stats.shrinkage import shrink
 from tests.stats.rates import holds_zero
@@ -191,16 +190,9 @@ def skewed(rng, noise, shape):
 
 
 def of_values(values, seed, **options):
-    difference = values.mean(axis=1)
-    return assess_means(
-        difference,
-        values - difference[:, None],
-        names=[f'L1-H{mask + 1}' for mask in range(len(values))],
-        outcome=Outcome('loss', 'nats', 1.0),
-        intact=1.0,
-        seed=seed,
-        **options,
-    )
+    names = [f'L1-H{mask + 1}' for mask in range(len(values))]
+    about = {'names': names, 'outcome': loss_in('nats'), 'intact': 1.0, 'seed': seed}
+    return assess_changes(values, **about, **options)
 
 
 @pytest.mark.slow

@@ -196,7 +196,7 @@ def test_an_estimate_is_exact_for_a_small_difference(pretrained, of, positions):
     for share in (1.0, 1 / 64):
         mixed = jax.tree.map(lambda one, two: one + share * (two - one), host.own, host.donor)  # noqa: B023
         near = host._replace(donor=mixed)
-        exact = patch_each(pairs, near)
+        exact = patch_each(pairs, near, heads=np.ones((3, 4), bool))
         errors.append(np.abs(estimate_each(pairs, near, steps=0) - exact).max() / np.ptp(exact))
     assert errors[0] > 0.05 and errors[1] < errors[0] / 16
 

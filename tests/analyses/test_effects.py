@@ -166,24 +166,15 @@ def test_what_is_lost_one_at_a_time_is_not_told_as_lost_at_once(changes, said):
 def test_each_effect_has_its_own_bound_and_its_correction():
     """An interval that leaves out 0 stands next to a p-value of 1: that is of all six heads."""
     lead = told_apart([0.1, 0.0256, 0.01, 0, 0, 0], detectable=[0.01, 0.04] + [0.012] * 4)
-    real = dataclasses.replace(lead, difference=-lead.difference, low=-lead.high, high=-lead.low)
-    said = {each.name: each for each in findings_of(real, 'heads', source='')}
-    best, worst = (said[f'heads: {which} to lose'] for which in ('best', 'worst'))
-    assert best.sentence == (
-        'Heads: best to lose (L1-H1): -0.1 nats (-0.101 to -0.099, p = 0.01 after correction for '
-        '6 tests).'
-    )
-    lead = dataclasses.replace(lead, corrected=np.ones(6))
-    said = {each.name: each for each in findings_of(lead, 'heads', source='')}
-    worst = said['heads: worst to lose']
-    assert worst.sentence == (
-        'Heads: worst to lose (L1-H1): 0.1 nats (0.099 to 0.101, p = 1 after correction for 6 '
-        'tests). For L1-H1, changes below about 0.01 nats may stay hidden.'
-    )
-    assert 'p = 1 after correction for 6 tests' in worst.certainty
-    hidden = dataclasses.replace(lead, detectable=np.full(6, np.nan))
-    said = {each.name: each.sentence for each in findings_of(hidden, 'heads', source='')}
-    assert said['heads: worst to lose'] == worst.record
+    unsure = dataclasses.replace(lead, corrected=np.ones(6))
+    hidden = dataclasses.replace(unsure, detectable=np.full(6, np.nan))
+    record = 'Heads: worst to lose (L1-H1): 0.1 nats (0.099 to 0.101, p = {} after correction for 6'
+    more = ' For L1-H1, changes below about 0.01 nats may stay hidden.'
+    for each, p_value, end in ((lead, 0.01, ''), (unsure, 1, more), (hidden, 1, '')):
+        said = {each.name: each for each in findings_of(each, 'heads', source='')}
+        worst = said['heads: worst to lose']
+        assert worst.sentence == f'{record.format(p_value)} tests).{end}'
+        assert f'p = {p_value} after correction for 6 tests' in worst.certainty
     # Of one test alone, there is nothing to correct for.
     alone = effects_of([-0.1], [-0.2], [0.0], [0.04], [0.04], heads=1)
     (told,) = findings_of(alone, 'mine', source='')

@@ -61,17 +61,6 @@ def test_scores_equal_a_loop_in_pytorch(masked_lm_of, tmp_path, rest_of_word):
     )
     other = bs.analyses.minimal_pairs(model, PAIRS, rest_of_word=not rest_of_word)
     assert np.abs(other.effects[ALL].intact - found.effects[ALL].intact) > 1e-4
-
-
-def test_the_rest_of_a_word_is_hidden(masked_lm_of):
-    tokenizer = masked_lm_of().tokenizer
-    how = bs.Masking(one_at_a_time=True, rest_of_word=True)
-    (batch,) = bs.mask_words(tokenizer, ['the unlikely cat'], masking=how).batches
-    shown = [tokenizer.convert_ids_to_tokens(row[:7]) for row in batch.input_ids[:5].tolist()]
-    hidden = [[place for place, each in enumerate(row) if each == '[MASK]'] for row in shown]
-    # The end is known only to what is before it.
-    assert hidden == [[1], [2, 3, 4], [3, 4], [4], [5]]
-    assert batch.places[:5, 0].tolist() == [1, 2, 3, 4, 5]
     with pytest.raises(ValueError, match='rest_of_word=True needs one_at_a_time=True'):
         bs.Masking(rest_of_word=True)
 

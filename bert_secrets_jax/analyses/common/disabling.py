@@ -35,6 +35,8 @@ from bert_secrets_jax.stats.seeds import assess_seeds
 from bert_secrets_jax.stats.significance import ChosenElsewhere, SelectedGain
 
 SOURCE = 'Kovaleva et al. 2019, section 4.6'
+# Names of sets of masks, or masks [M, L, N] of your own by the names of their sets.
+MaskSets = str | Sequence[str] | Mapping[str, np.ndarray]
 # The functions that make the sets of masks, by the names that `ablation` takes.
 SETS = {
     'heads': mask_sets.single_heads,
@@ -242,9 +244,7 @@ def checked_metrics(
     return metrics
 
 
-def named_masks(
-    masks: str | Sequence[str] | Mapping[str, np.ndarray], config: BertConfig
-) -> dict[str, np.ndarray]:
+def named_masks(masks: MaskSets, config: BertConfig) -> dict[str, np.ndarray]:
     """Return the masks [M, L, N] of each set that `ablation` is given; ValueError if unknown."""
     if isinstance(masks, Mapping):
         return {name: np.asarray(each, np.float32) for name, each in masks.items()}

@@ -118,7 +118,6 @@ def loss_effects(losses: np.ndarray, names: Sequence[str], *, classes: int, seed
     return assess_losses(
         losses[1:],
         losses[0],
-        np.ones(losses.shape[1], int),
         names=names,
         outcome=loss_in('squared error' if classes == 1 else 'nats'),
         sample_of='examples',
@@ -151,35 +150,38 @@ def rows_of(effects: Effects, columns: Mapping[str, str]) -> list[tuple]:
     multiplied by the outcome's scale.
     """
     values = [
-        operator.attrgetter(attribute)(effects)
-        * (effects.outcome.scale if column.endswith(_IN_POINTS) else 1)
+        operator.attrgetter(attribute)(effects) * _scale(effects, column)
         for column, attribute in columns.items()
     ]
     return list(zip(effects.names, *values, strict=True))
 
 
+def _scale(effects: Effects, column: str) -> float | int:
+    return effects.outcome.scale if column.endswith(_IN_POINTS) else 1
+
+
 def frame_of(
-    effects: Mapping[Any, Effects], columns: Mapping[str, str], caption: str, *keys: str
+    effects: Mapping[str, Effects], columns: Mapping[str, str], caption: str, *by: str
 ) -> 'pandas.DataFrame':
     """Return a frame with a row, as of `rows_of`, for every mask of several effects.
 
-    They come by a name or several, whose columns are the keys; the first one tells them apart.
+    They come by their names, which are in the column `by`; of one alone, no column is needed.
     """
     rows = [
-        (*([key] if len(keys) == 1 else key), *row)
-        for key, each in effects.items()
+        (*[name] * len(by), *row)
+        for name, each in effects.items()
         for row in rows_of(each, columns)
     ]
-    colours = colours_of(effects, columns, by=keys[:1])
-    return framed((*keys, 'disabled', *columns), rows, caption, colours=colours)
+    colours = colours_of(effects, columns, by=by)
+    return framed((*by, 'disabled', *columns), rows, caption, colours=colours)
 
 
 def colours_of(
-    effects: Mapping[Any, Effects], columns: Mapping[str, str], *, by: Sequence[str]
+    effects: Mapping[str, Effects], columns: Mapping[str, str], *, by: Sequence[str]
 ) -> Colours | None:
     """Return what a page may colour by in a frame with a row for each mask (see `Colours`).
 
-    Effects come by their keys as in `frame_of`. It is None unless there is one mask of each head,
+    Effects come by their names as in `frame_of`. It is None unless there is one mask of each head,
     or of each layer.
     """
     listed = [*next(iter(effects.values())).names]
@@ -195,11 +197,10 @@ def colours_of(
         {name: coloured[each] for name, each in columns.items() if each in coloured},
         by,
         {
-            (name, key if isinstance(key, str) else ', '.join(key[: len(by)])): each.red
-            * (each.outcome.scale if name.endswith(_IN_POINTS) else 1)
-            for name, attribute in columns.items()
+            (column, name): each.red * _scale(each, column)
+            for column, attribute in columns.items()
             if attribute == 'difference'
-            for key, each in effects.items()
+            for name, each in effects.items()
         },
     )
 
@@ -255,14 +256,20 @@ def draw_effects(
     effects: Effects,
     shape: tuple[int, ...],
     caption: str,
-    source: plots.Source,
+    of: str = '',
+    *,
+    frame: str = '',
+    column: str = 'difference',
     **published: Any,
 ) -> plots.Figure:
     """Draw the effect of every head, with circles for significant ones, or of every layer.
 
-    Over seeds, extreme heads are drawn with the effects of each seed next to the grid.
+    Over seeds, extreme heads are drawn with the effects of each seed next to the grid. They are
+    those of a column in a frame, which has the name of the set if it has no other, in the rows `of`
+    a name.
     """
     scale, seeds, label = effects.outcome.scale, effects.seeds, label_of(effects)
+    source = plots.Source(frame or name, column, of, scale / _scale(effects, column))
     if name == 'layers':
         ends = (scale * each for each in (effects.difference, effects.low, effects.high))
         figure = plots.layer_effects(*ends, label=label, **published)
@@ -294,27 +301,22 @@ def draw_outcome(
     name: str, effects: Effects, shape: tuple[int, ...], over: str = ''
 ) -> plots.Figure:
     """Draw how much worse texts are told apart without each head, or without each layer."""
-    what = 'How much worse texts are told apart'
-    if (title := title_of(effects)) in _OF_REGRESSION.values():
+    what, title = 'How much worse texts are told apart', title_of(effects)
+    if title in _OF_REGRESSION.values():
         what = f'Change of {title}'
     caption = f'{what} without {WITHOUT[name]}{over}.'
-    source = plots.Source(f'{name}_outcomes', 'difference', effects.outcome.name)
-    return draw_effects(name, effects, shape, caption, source)
+    of = {'of': effects.outcome.name, 'frame': f'{name}_outcomes'}
+    return draw_effects(name, effects, shape, caption, **of)
 
 
-def drawn_sets(
-    result: Result,
-    sets: Iterable[str],
-    draw: Callable[..., plots.Figure],
-    **others: Callable[..., plots.Figure],
-) -> Figures:
-    """Return the figure of the heads and that of the layers, where a result has such a set.
+def drawn_sets(result: Result, sets: Iterable[str], **draw: Callable[..., plots.Figure]) -> Figures:
+    """Return the figures of the heads and those of the layers, where a result has such a set.
 
-    `others` draw further ones, which come first; their names stand behind those of the sets.
+    Names of figures stand behind those of the sets. That of `effects` has the name of its set.
     """
     made = {
-        f'{name}{after}': functools.partial(each, name=name)
-        for after, each in ({f'_{key}': each for key, each in others.items()} | {'': draw}).items()
+        f'{name}_{after}'.removesuffix('_effects'): functools.partial(each, name=name)
+        for after, each in draw.items()
         for name in WITHOUT
         if name in sets
     }

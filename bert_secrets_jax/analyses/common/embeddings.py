@@ -8,7 +8,6 @@ import functools
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from bert_secrets_jax import plots
 from bert_secrets_jax.analyses.common import effects, marks
 from bert_secrets_jax.runs.cost import HEAD, MANY, Costs
 from bert_secrets_jax.runs.result import Finding, Result, drawn
@@ -74,5 +73,4 @@ def embedded_cost(given, name: str, texts: str, **of: Any) -> Costs:
 def _draw_leading(result: EmbeddingEffects, name: str):
     outcome, leading = next(iter(result.outcomes[name].items()))
     caption = f'Change of {effects.title_of(leading)} without {effects.WITHOUT[name]}.'
-    source = plots.Source(name, 'difference', outcome, times=leading.outcome.scale)
-    return effects.draw_effects(name, leading, result.shape, caption, source)
+    return effects.draw_effects(name, leading, result.shape, caption, outcome)
