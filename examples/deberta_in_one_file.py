@@ -3,8 +3,9 @@
     python examples/deberta_in_one_file.py FOLDER "The cat sat down."
 
 FOLDER holds config.json, model.safetensors and a tokenizer, as Hugging Face saves them. Read it
-beside `bert_in_one_file.py`: what DeBERTa adds is in `distances`, `score`, and `convolve`. Attention
-maps are outputs, and a mask over heads is an argument. A test holds this file to the library.
+beside `bert_in_one_file.py`: what DeBERTa adds is in `distances`, `score`, and `convolve`.
+Attention maps are outputs, and a mask over heads is an argument. A test holds this file to the
+library.
 
 Source: He et al. 2021, "DeBERTa: Decoding-enhanced BERT with Disentangled Attention".
 

@@ -97,6 +97,6 @@ class Donors:
         for row, (each, length) in enumerate(zip(lenders, lengths, strict=True)):
             tokens[:, row, :length] = each
         real = (np.arange(width) < lengths[:, None]).astype(np.int32)
-        lent = Batch(*tokens, real, marks={}, example=donors.astype(np.int32))
+        lent = Batch(tokens[0], tokens[1], real, marks={}, example=donors.astype(np.int32))
         own = np.asarray(batch.attention_mask).sum(axis=1) * (examples >= 0)
         return lent, donor_tokens(own, lengths, np.shape(batch.input_ids)[1]).astype(np.int32)

@@ -126,7 +126,7 @@ class Outliers(Result):
         return verdicts.outliers_are_needed(
             float(self.loss.effects.difference[0]),
             self.loss.random,
-            tuple(float(each[0]) for each in (beyond.difference, beyond.low, beyond.high)),
+            (float(beyond.difference[0]), float(beyond.low[0]), float(beyond.high[0])),
             outliers=len(self.disabled),
             texts=beyond.sample,
         )

@@ -5,7 +5,7 @@ Shapes: L layers, N heads, R relations, E examples, T tokens.
 
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import scipy.stats
@@ -162,7 +162,7 @@ class Roles(Result):
 
     def _named_roles(self, none: str, *, relations: bool = False) -> np.ndarray:
         """Return the roles of each head in words [L, N], if asked with its best relation."""
-        words = {role: role for role in ROLES}
+        words: dict[str, Any] = {role: role for role in ROLES}
         if relations:
             words[SYNTACTIC] = worded(f'{SYNTACTIC} ({{}})', self._best_relations[0])
         own = [np.where(those, words[role], '') for role, those in self.of_heads.items()]

@@ -153,8 +153,8 @@ def paired_tokens(
         (of_a, of_b), (one, other) = ([each[text] for text in both] for each in (parts, without))
         found.append(
             PairedTokens(
-                tokens=tuple(tokens[text] for text in both),
-                special=tuple(special[text] for text in both),
+                tokens=(tokens[both[0]], tokens[both[1]]),
+                special=(special[both[0]], special[both[1]]),
                 similarity=float(a @ b),
                 reference=float(a @ s + r @ b - r @ s),
                 contributions=of_a @ of_b.T,

@@ -209,9 +209,9 @@ def align_classes(annotations: Sequence[Annotation], encoded: Any) -> np.ndarray
     if len(names) > 127:
         raise ValueError(f'{len(names)} word classes, and at most 127 can be told apart.')
     classes = np.full(encoded.text.shape, -1, np.int8)
-    for row, pieces, annotation in zip(classes, _pieces_of(encoded), annotations, strict=True):
+    for row, (pieces, annotation) in enumerate(zip(_pieces_of(encoded), annotations, strict=True)):
         for number, name in enumerate(names):
-            row[pieces.overlap(annotation.classes.get(name, ())).any(axis=0)] = number
+            classes[row, pieces.overlap(annotation.classes.get(name, ())).any(axis=0)] = number
     return classes
 
 

@@ -391,7 +391,8 @@ def _places(encoding: Any, texts: Sequence[str]) -> Iterable[tuple[int, int]]:
     Spaces around it are left out.
     """
     for number, (start, end) in zip(encoding.sequence_ids, encoding.offsets, strict=True):
-        piece = '' if number is None else texts[number][start:end]
+        text = '' if number is None else texts[int(number)]
+        piece = text[start:end]
         start = end - len(piece.lstrip())
         yield start, start + len(piece.strip())
 

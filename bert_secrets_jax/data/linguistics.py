@@ -214,9 +214,9 @@ def _annotation(texts: Sequence[_Parsed]) -> Annotation:
         names = {name: None for parsed in texts for name in getattr(parsed, kind)}
         return {
             name: tuple(
-                Span(*place, text)
+                Span(start, end, text)
                 for text, parsed in enumerate(texts)
-                for place in getattr(parsed, kind).get(name, ())
+                for start, end in getattr(parsed, kind).get(name, ())
             )
             for name in names
         }

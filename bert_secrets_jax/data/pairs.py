@@ -60,7 +60,8 @@ def read_pairs(
 
     def read(values: Sequence[str], identity: str, where: str) -> MinimalPair:
         # The anchor may be missing.
-        return MinimalPair(*values[:3], identity, where, *values[3:])
+        texts = dict(zip(('good', 'bad', 'phenomenon', 'anchor'), values, strict=False))
+        return MinimalPair(**texts, id=identity, where=where)
 
     columns = [each for each in (good, bad, phenomenon, anchor) if each is not None]
     return list(good_rows(path, table_rows(Lines(path), columns), read, bad_rows))

@@ -65,7 +65,7 @@ class Texts:
             source = Lines(self.path)
             rows = table_rows(source, self.columns, self.header) if self.columns else source.rows
 
-        def read(texts: str | tuple[str, ...], identity: str, where: str) -> Example:
+        def read(texts: Any, identity: str, where: str) -> Example:
             texts = (texts,) if isinstance(texts, str) else texts
             return Example(*texts, id=identity, where=where)
 

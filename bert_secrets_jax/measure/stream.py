@@ -87,7 +87,7 @@ def stream(
     reductions = {key: each for key, each in statistics.items() if isinstance(each, Reduction)}
     tables = {key: each for key, each in statistics.items() if key not in reductions}
     reducers = {key: each.reducer() for key, each in reductions.items()}
-    functions = tables | {key: each.statistic for key, each in reductions.items()}
+    functions: dict[Any, Any] = tables | {key: each.statistic for key, each in reductions.items()}
     berts = tuple(model.bert for model in models)
     work = Work(berts, tuple(functions.items()), len(tables), baseline, maps_of)
     state, kept = None, []

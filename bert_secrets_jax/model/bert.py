@@ -127,11 +127,11 @@ class Bert(nn.Module):
             where it needs one; or heads were removed, and something is to be done to single heads.
         """
         config = self.config
-        inputs = tuple(map(jnp.asarray, (input_ids, token_type_ids, attention_mask)))
+        input_ids, attention_mask = jnp.asarray(input_ids), jnp.asarray(attention_mask)
+        inputs = input_ids, jnp.asarray(token_type_ids), attention_mask
         _check_inputs(config, *inputs, inputs_embeds)
-        input_ids, _, attention_mask = inputs
         given = Intervention(head_mask, replacement, map_change, part_mask, baseline)
-        intervention = intervention_on(config, *input_ids.shape, given)
+        intervention = intervention_on(config, len(input_ids), input_ids.shape[1], given)
         if jax.tree.leaves(intervention):
             check_has_all_heads(config)
         ids = jnp.arange(len(input_ids)) if example_ids is None else jnp.asarray(example_ids)

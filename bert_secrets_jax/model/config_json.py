@@ -270,7 +270,9 @@ def _take_rope(values: dict[str, Any], family: Family) -> list[str]:
     """
     bases, problems = values.pop('rope_parameters', None), []
     theta, local = family.keys.get('rope_theta', 'rope_theta'), 'local_rope_theta'
-    kinds = {GLOBAL: theta, LOCAL: local} if local in family.reads else {None: theta}
+    kinds: dict[Any, str] = (
+        {GLOBAL: theta, LOCAL: local} if local in family.reads else {None: theta}
+    )
     given = {} if bases is None else bases if None not in kinds else {None: bases}
     if not isinstance(given, dict) or not given.keys() <= kinds.keys():
         return [f'rope_parameters={shortened(bases)} is not implemented']

@@ -119,7 +119,7 @@ def params_from_tensors(
         # Two copies of a whole model are never in memory.
         del parts, stack
         uses.subtract({*names})
-        for name in {*names} & tensors.keys():
+        for name in tensors.keys() & {*names}:
             if not uses[name]:
                 _forget(tensors.pop(name))
     wrong['unexpected'] = [

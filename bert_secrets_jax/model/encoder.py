@@ -103,6 +103,7 @@ def _summed(config: BertConfig, input_ids, token_type_ids, attention_mask, words
     if config.type_vocab_size:
         total += embed(config.type_vocab_size, 'token_type', token_type_ids)
     if config.use_task_id:
+        assert config.task_type_vocab_size is not None
         total += embed(config.task_type_vocab_size, 'task_type', jnp.zeros_like(input_ids))
     if config.has_positions:
         total += absolute.added(config, input_ids)
@@ -157,7 +158,8 @@ def _scopes(config: BertConfig, attention_mask, convolved) -> LayerScope:
     visible = [attention.visible_keys(attention_mask, kind.reach) for kind in kinds]
     size = np.broadcast_shapes(*(each.shape for each in visible))
     scopes = [
-        common.replace(
+        dataclasses.replace(
+            common,
             visible=jnp.broadcast_to(seen, size),
             turns=rotary.turns_of(config, kind.rope_theta, length),
             normed=jnp.array(kind.normed) if config.family.first_layer_unnormed else None,

@@ -17,7 +17,8 @@ from jaxtyping import Array, Bool, Float, Int
 
 from bert_secrets_jax.measure.exact import product
 
-_Map, _Features = Float[Array, 'R T'], Float[Array, ' F']
+_Map = Float[Array, 'R T']
+_Features = Float[Array, ' F']
 _ByToken = Float[Array, ' T']
 NEAR = 3  # diagonals up to this offset are looked at one by one
 _LEAST = 8  # the room of a map, so that each has three columns and the near diagonals

@@ -1,31 +1,45 @@
-"""The scripts of `examples/` run, are short, and the encoder in one file is the library's."""
+"""The scripts of `examples/` run, are short, and encoders in one file are the library's."""
 
+import dataclasses
 import runpy
 
 import jax
 import numpy as np
 import pytest
 
-from tests.conftest import ROOT, forward, random_inputs, real_checkpoint
+import bert_secrets_jax as bs
+from bert_secrets_jax.model.bert import Bert
+from tests.conftest import ROOT, forward, random_inputs, random_params, real_checkpoint, relative
 
 EXAMPLES = ROOT / 'examples'
-# The most lines of a script, and of the encoder.
-_SCRIPT, _ENCODER = 40, 250
+# The most lines of a script, and of an encoder.
+_SCRIPT, _ENCODER = 40, 300
+_XLARGE = {'conv_kernel_size': 3, 'conv_groups': 2, 'conv_act': 'gelu', 'embedding_size': 16}
+_PLAIN = {'relative_attention': False, 'position_biased_input': True, 'share_att_key': False}
 
 
-@pytest.fixture(scope='module')
-def encoder():
-    return runpy.run_path(str(EXAMPLES / 'bert_in_one_file.py'))
+def encoder(name):
+    return runpy.run_path(str(EXAMPLES / f'{name}_in_one_file.py'))
 
 
-def test_the_encoder_in_one_file_is_the_librarys(encoder, pretrained, checkpoint, config):
-    inputs = random_inputs(config, lengths=(9, 4, 6), length=9, seed=1)
+@pytest.mark.parametrize(
+    ('name', 'changes'),
+    [('bert', {}), ('deberta', {}), ('deberta', _XLARGE), ('deberta', _PLAIN)],
+    ids=['bert', 'deberta', 'with a convolution', 'without distances'],
+)
+def test_the_encoder_in_one_file_is_the_librarys(config, tokenizer, tmp_path, name, changes):
+    model_type = {'bert': 'bert', 'deberta': 'deberta-v2'}[name]
+    bert = Bert(dataclasses.replace(relative(config, model_type), **changes))
+    pretrained = bs.Pretrained(bert, random_params(bert), tokenizer)
+    bs.save_pretrained(pretrained, tmp_path / 'model')
+    inputs = random_inputs(bert.config, lengths=(9, 4, 6), length=9, seed=1)
     mask = np.ones((3, 4), np.float32)
     mask[0, 1], mask[2] = 0, 0.25
+    file = encoder(name)
     # The file is written as its readers write.
     with jax.numpy_rank_promotion('allow'):
-        found = encoder['run'](*encoder['load'](checkpoint), *inputs.values(), head_mask=mask)
-    expected = forward(pretrained.bert, pretrained.params, inputs, head_mask=mask)
+        found = file['run'](*file['load'](tmp_path / 'model'), *inputs.values(), head_mask=mask)
+    expected = forward(bert, pretrained.params, inputs, head_mask=mask)
     real = inputs['attention_mask'].astype(bool)
     states = np.moveaxis(np.asarray(found.hidden_states), 0, 1)
     assert states.shape == expected.hidden_states.shape
@@ -41,21 +55,23 @@ def test_the_encoder_in_one_file_is_the_librarys(encoder, pretrained, checkpoint
     np.testing.assert_allclose(
         np.where(rows, maps, 0), np.where(rows, expected.attentions, 0), atol=2e-6
     )
-    np.testing.assert_allclose(found.pooled, expected.pooled, atol=2e-6)
+    if name == 'bert':
+        np.testing.assert_allclose(found.pooled, expected.pooled, atol=2e-6)
 
 
-def test_another_model_is_refused(encoder, tmp_path):
+@pytest.mark.parametrize('name', ['bert', 'deberta'])
+def test_another_model_is_refused(name, tmp_path):
     (tmp_path / 'config.json').write_text('{"model_type": "roberta"}')
-    with pytest.raises(ValueError, match='is no BERT with GELU'):
-        encoder['load'](tmp_path)
+    with pytest.raises(ValueError, match='is no .* with GELU'):
+        encoder(name)['load'](tmp_path)
 
 
 def test_scripts_are_short():
     scripts = sorted(EXAMPLES.glob('*.py'))
-    assert len(scripts) == 6
+    assert len(scripts) == 7
     for script in scripts:
         lines = script.read_text().splitlines()
-        assert len(lines) <= (_ENCODER if script.name == 'bert_in_one_file.py' else _SCRIPT)
+        assert len(lines) <= (_ENCODER if 'in_one_file' in script.name else _SCRIPT)
         assert f'`{script.name}`' in (EXAMPLES / 'README.md').read_text()
 
 

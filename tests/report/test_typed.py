@@ -1,12 +1,18 @@
 """The page on which one types: any sentence is shown or refused in words, to nobody else."""
 
+import concurrent.futures
+import contextlib
 import dataclasses
+import functools
 import http.client
+import socket
 import threading
+import time
 import urllib.parse
 
 import pytest
 
+from bert_secrets_jax import local
 from bert_secrets_jax.report.typed import heads_of, page_of, serve
 from tests.report.test_page import Page
 
@@ -89,9 +95,71 @@ def test_no_address_leads_to_a_file(served):
         assert status in (400, 404) and 'root:' not in body, path
 
 
-def test_a_body_changes_nothing(served):
+def raw(port, data, *, wait=20.0):
+    """Return what is answered to some bytes."""
+    with socket.create_connection(('127.0.0.1', port), timeout=wait) as connection:
+        connection.sendall(data)
+        return b''.join(iter(functools.partial(connection.recv, 1 << 16), b''))
+
+
+def request(port, path='/', method='GET', body=b'', **headers):
+    lines = {'Host': f'127.0.0.1:{port}', 'Content-Length': len(body)} | headers
+    head = [f'{method} {path} HTTP/1.1', *(f'{name}: {each}' for name, each in lines.items())]
+    return '\r\n'.join([*head, '', '']).encode() + body
+
+
+def status_of(answer):
+    return int(answer.split(b' ', 2)[1])
+
+
+@pytest.mark.parametrize('path', ['/', '/two', '/heads', '/nothing'])
+def test_others_are_refused_at_every_address(served, path):
+    for method in ('GET', 'POST', 'HEAD', 'OPTIONS'):
+        for headers in (
+            {'Host': 'evil.example'}, {'Host': f'127.0.0.1.evil.example:{served}'}, {'Host': ''},
+            {'Host': f'evil@127.0.0.1:{served}'}, {'Origin': 'null'},
+            {'Origin': 'http://evil.example'}, {'Origin': f'https://127.0.0.1:{served}'},
+            {'Sec-Fetch-Site': 'same-site'},
+        ):  # fmt: skip
+            assert status_of(raw(served, request(served, path, method, **headers))) == 403, headers
+
+
+@pytest.mark.parametrize('size', [0, 1, 5000, 10**7])
+def test_a_body_of_any_size_changes_nothing(served, size):
+    body = b'<script>' * (size // 8) + b'x' * (size % 8)
     for method, status in {'POST': 501, 'PUT': 501, 'GET': 200}.items():
-        assert asked(served, '/', method, b'<script>' * 10**6)[0] == status
+        assert status_of(raw(served, request(served, '/', method, body))) == status
+    # It says more than it sends.
+    for length in ('9' * 5000, '-1', 'x', str(10**12)):
+        odd = request(served, '/', 'POST', body[:9], **{'Content-Length': length})
+        assert status_of(raw(served, odd)) == 501
+
+
+@pytest.mark.parametrize('sent', [b'', b'GET / HT', b'GET / HTTP/1.1\r\nHost: 127'])
+def test_a_slow_client_keeps_nobody_waiting(served, monkeypatch, sent):
+    monkeypatch.setattr(local.Handler, 'timeout', 0.5)
+    with socket.create_connection(('127.0.0.1', served), timeout=20) as slow:
+        slow.sendall(sent)
+        assert asked(served, '/')[0] == 200
+        assert slow.recv(100) == b''
+
+
+def test_clients_that_send_nothing_make_way(served):
+    with contextlib.ExitStack() as stack:
+        for number in range(60):
+            slow = socket.create_connection(('127.0.0.1', served), timeout=20)
+            stack.enter_context(slow).sendall(b'GET / HTTP/1.1\r\nHost' * (number % 2))
+        start = time.monotonic()
+        assert asked(served, '/two')[0] == 200
+        assert time.monotonic() - start < 5
+
+
+def test_200_requests_at_once_are_all_answered(served):
+    paths = ['/', '/two', '/heads?model=9', '/nothing'] * 50
+    with concurrent.futures.ThreadPoolExecutor(len(paths)) as pool:
+        answers = list(pool.map(functools.partial(asked, served), paths))
+    assert [answer[0] for answer in answers] == [200, 200, 400, 404] * 50
+    assert len({answer[2] for answer in answers[::4]}) == 1
 
 
 @pytest.mark.parametrize('view', [pytest.param('/', marks=pytest.mark.slow), '/two'])

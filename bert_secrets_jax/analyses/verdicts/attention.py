@@ -267,7 +267,7 @@ def _sums(*tables: list[HeadTable]) -> list[tuple[float, float]]:
 
 def _frequent(
     tables: Mapping[str, list[HeadTable]], *, at_least_kept: int = 1
-) -> tuple[Mapping[str, list[HeadTable]], str, dict[str, object]]:
+) -> tuple[Mapping[str, list[HeadTable]], str, dict[str, Any]]:
     """Return the tables of what is frequent enough, and a sentence on the rest."""
     kept = {name: runs for name, runs in tables.items() if runs[0].count >= over_runs.FEWEST}
     if len(kept) in (len(tables), *range(at_least_kept)):

@@ -136,18 +136,19 @@ def _on_mask(
 ) -> Verdict:
     """Return the verdict that one mask decides; the interval of the widest reaches farthest."""
     each, population, name = _over(effects), effects.population, effects.names[index]
-    interval = effects.difference[index], *(end[index] for end in _interval(effects))
+    low, high = _interval(effects)
+    interval = effects.difference[index], low[index], high[index]
     left_open, values = _left_open(effects, widest)
     if np.isnan(interval[0]):
         # It is unknown where the effect is undefined.
-        interval = (np.nan,) * 3
+        interval = np.nan, np.nan, np.nan
         words += 'Without {name} the score is undefined.'
     else:
         if each is not None:
             error = _error_over(effects, len(each))[index]
             interval = over_runs.median_of(each[:, index], error)
             population, values['runs'] = MOST_FINETUNINGS, len(each)
-        interval = tuple(100 * np.array(interval))
+        interval = 100 * interval[0], 100 * interval[1], 100 * interval[2]
         changes = verdict.with_interval(claim, interval)
         words += f'Disabling {{name}} changes the score by {changes}.'
         words += verdict.MEDIAN * (each is not None)

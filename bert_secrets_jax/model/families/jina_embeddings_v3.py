@@ -44,5 +44,5 @@ FAMILY = replace(
         'layers/output_norm': 'encoder.layers.{}.norm2',
     },
     fused={'mixer.Wqkv': ('mixer.query', 'mixer.key', 'mixer.value')},
-    tiny=ROBERTA.tiny | {'rope_theta': 20_000.0},
+    tiny={**ROBERTA.tiny, 'rope_theta': 20_000.0},
 )

@@ -2,15 +2,14 @@
 
 import dataclasses
 import re
-from collections.abc import Mapping
 
 import numpy as np
 
 from bert_secrets_jax.model.families.arithmetic import Arithmetic
 from bert_secrets_jax.model.names import MASKED_LM, QUESTIONS, SEQUENCES, TOKENS
 
-Names = Mapping[str, str]
-Parts = Mapping[str, tuple[str, ...]]
+Names = dict[str, str]
+Parts = dict[str, tuple[str, ...]]
 Arrays = dict[str, np.ndarray]
 # As Llama has them, and many models after it.
 LLAMA = {

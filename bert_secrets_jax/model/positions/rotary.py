@@ -71,4 +71,5 @@ def turned(config: BertConfig, value: Float[Array, 'B S N H']) -> Float[Array, '
     if not config.rotary_value:
         return value
     turns = turns_of(config, config.rope_theta, value.shape[1])
+    assert turns is not None
     return rotate(value, turns, interleaved=config.family.sinusoidal)

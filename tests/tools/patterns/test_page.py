@@ -53,12 +53,25 @@ def post(url, body, **headers):
 
 def raw(url, request):
     """Send bytes, and return the status, the headers and the body that answer them."""
-    host, port = url.removeprefix('http://').split(':')
-    with socket.create_connection((host, int(port)), timeout=20) as connection:
+    with connected(url) as connection:
         connection.sendall(request)
         connection.shutdown(socket.SHUT_WR)
-        with connection.makefile('rb') as file:
-            head, _, body = file.read().partition(b'\r\n\r\n')
+        return answer_of(connection)
+
+
+def connected(url):
+    host, port = url.removeprefix('http://').split(':')
+    return socket.create_connection((host, int(port)), timeout=20)
+
+
+def answer_of(connection):
+    received = b''
+    while more := connection.recv(65536):
+        received += more
+    if not received.startswith(b'HTTP/'):
+        # As HTTP had it before there were headers.
+        return None, '', received
+    head, _, body = received.partition(b'\r\n\r\n')
     status, _, headers = head.decode('latin-1').partition('\r\n')
     return int(status.split()[1]), headers, body
 
@@ -179,6 +192,66 @@ def test_the_page_runs_its_own_script_alone(labelled):
     }  # fmt: skip
     for path in ('/', '/state', '/map/0', '/nothing'):
         assert 'X-Content-Type-Options: nosniff' in raw(labelled, request(labelled, 'GET', path))[1]
+
+
+@pytest.fixture
+def impatient(monkeypatch):
+    monkeypatch.setattr(local.Handler, 'timeout', 0.4)
+
+
+def gone(threads, seconds=20):
+    """Whether no more threads are left than there were, soon."""
+    end = time.monotonic() + seconds
+    while threading.active_count() > threads and time.monotonic() < end:
+        time.sleep(0.02)
+    return threading.active_count() <= threads
+
+
+@pytest.mark.parametrize(('sent', 'dripping'), [(0, False), (14, True), (-4005, True), (-9, False)])
+def test_a_slow_client_is_left(labelled, impatient, sent, dripping):
+    """After nothing, within a line, before or within the body."""
+    whole = request(labelled, body=DECISION + b' ' * 4000)
+    threads = threading.active_count()
+    with connected(labelled) as connection:
+        connection.sendall(whole[:sent])
+        start = time.monotonic()
+        if dripping:
+            # Faster than any timeout of a single byte.
+            with contextlib.suppress(ConnectionError):
+                while time.monotonic() - start < 8:
+                    connection.sendall(b' ')
+                    time.sleep(0.05)
+                raise AssertionError('still read')
+        else:
+            status = answer_of(connection)[0]
+            assert status == (408 if sent else None)
+        assert 0.3 < time.monotonic() - start < 8
+        # Others are answered in the meantime, and the thread ends though the client stays.
+        assert get(f'{labelled}/state')
+        assert gone(threads)
+
+
+def test_a_client_that_does_not_read_is_left(labelled, impatient, monkeypatch):
+    monkeypatch.setattr(page, '_draw', lambda one: b'x' * 50_000_000)
+    threads = threading.active_count()
+    with connected(labelled) as connection:
+        connection.sendall(request(labelled, 'GET', '/map/0'))
+        time.sleep(0.2)
+        assert threading.active_count() > threads
+        assert gone(threads)
+
+
+def test_connections_are_bounded(maps, tmp_path, impatient, monkeypatch):
+    monkeypatch.setattr(local, '_MOST_CONNECTIONS', 3)
+    with served(maps, tmp_path / 'labels.csv') as url, contextlib.ExitStack() as stack:
+        threads = threading.active_count()
+        silent = [stack.enter_context(connected(url)) for _ in range(5)]
+        time.sleep(0.2)
+        assert threading.active_count() == threads + 3
+        # They are left in time, and the others come.
+        assert get(f'{url}/state') and len(silent) == 5
+        assert gone(threads)
+    assert local.Server.daemon_threads
 
 
 @pytest.mark.parametrize(('number', 'status'), [(errno.ENOSPC, 507), (errno.EIO, 500)])
