@@ -46,7 +46,7 @@ def test_a_misspelt_name_is_asked_back(ask, nearest):
 def test_many_marks_are_counted(tokenizer):
     encoded = bs.tokenize(tokenizer, ['the cat ran'])
     (batch,) = bs.bucket(encoded)
-    assert 'marks={word}, classes=None, cut=bool[1])' in repr(encoded) and len(repr(encoded)) < 200
+    assert 'marks={word}, classes=None, cut=bool[1], ' in repr(encoded) and len(repr(encoded)) < 200
     assert 'marks={word, token, cls, sep, period_comma}' in repr(batch)
     here = {f'mark{number}': batch.marks['cls'] for number in range(7)}
     many = bs.Batch(batch.input_ids, batch.input_ids, batch.input_ids, here, batch.example)

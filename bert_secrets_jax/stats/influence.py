@@ -10,9 +10,8 @@ Poisson mean.
 
 A sample may lack texts that a mask changes. For a correlation, one more text can do so much: see
 `unseen`. An end of an interval is at least as far out as a share of such texts, of which none is
-seen with the probability in question, would move it. Means of losses have no such bound. Where
-changes of one text in a hundred make a mean, 95 % intervals of losses hold it in 63 to 75 % with
-100 to 200 texts, and in 95 % with 300.
+seen with the probability in question, would move it. For a mean of losses, such a text is taken to
+change as much as the farthest one of the median mask (`means.assess_means`).
 
 Axes: M masks, E examples.
 """
@@ -108,6 +107,15 @@ def unseen(metric: str, baseline: PerExample, labels: PerExample) -> tuple[float
     return 1 + score, 1 - score
 
 
+def p_unseen(ahead: PerMask, of_one: float, examples: int) -> PerMask:
+    """Return the p-values [M] that none was seen of the texts that would move a mean so far.
+
+    `of_one` is how far one text can move it, times E; 0 means that there are no such texts.
+    """
+    share = np.divide(ahead, of_one, out=np.ones_like(ahead), where=of_one > 0)
+    return (1 - np.minimum(share, 1)) ** examples
+
+
 def share_unseen(tail: float, examples: int) -> float:
     """Return the share of texts of which none is among the examples with this probability."""
     return 1 - tail ** (1 / examples)
@@ -145,13 +153,12 @@ def p_above(
     how far one text can raise the difference, times E.
     """
     examples, ahead = parts.shape[-1], np.maximum(bound - difference, 0)
-    share = np.minimum(np.divide(ahead, of_one, out=np.ones_like(ahead), where=of_one > 0), 1)
     error, skew = _side(parts)
     # The root of t + skew (2 t^2 + 1) / 6 = distance.
     # Scores that are the same but for rounding have no error.
     distance = (bound - difference) / np.maximum(error, ROUNDING) - skew / 6
     t = 2 * distance / (1 + np.sqrt(1 + 4 * skew / 3 * np.maximum(distance, 0)))
-    return np.maximum(student.p_above(t, examples - 1), (1 - share) ** examples)
+    return np.maximum(student.p_above(t, examples - 1), p_unseen(ahead, of_one, examples))
 
 
 def p_zero(

@@ -16,7 +16,7 @@ from jaxtyping import Float
 from bert_secrets_jax.brief import shortened
 from bert_secrets_jax.stats.corrections import benjamini_hochberg, max_t
 from bert_secrets_jax.stats.effects import Effects, Outcome
-from bert_secrets_jax.stats.influence import limits
+from bert_secrets_jax.stats.influence import limits, p_unseen, share_unseen
 from bert_secrets_jax.stats.resampling import bootstrap_t
 from bert_secrets_jax.stats.scores import ROUNDING, PerMask
 from bert_secrets_jax.stats.shrinkage import calibrated_count, shrink
@@ -40,7 +40,8 @@ def assess_means(
 ) -> Effects:
     """Return effects with their intervals, and p-values of max-T by a bootstrap of examples.
 
-    Intervals allow for few texts that carry a change (`influence.limits`).
+    Intervals and p-values allow for few texts that carry a change, and for such of which none was
+    seen (`influence.limits`): one may change as much as the farthest text of the median mask.
 
     A mask of which `outcome.counts_from` is above 0 is tested in one direction: whether its
     difference is greater than that.
@@ -79,7 +80,10 @@ def assess_means(
     t = (difference - outcome.counts_from) / np.where(tested, error, np.inf)
     one_sided = outcome.counts_from > 0
     extreme = t if one_sided else np.abs(t)
-    p_values = p_above(extreme, count - 1) * (2 - one_sided)
+    # Texts that were not seen may change as much as the farthest one of a typical mask.
+    farthest, sides = float(np.median(scale)), 2 - one_sided
+    unseen = sides * p_unseen(np.abs(difference - outcome.counts_from), farthest, count)
+    p_values = np.minimum(np.maximum(sides * p_above(extreme, count - 1), unseen), 1)
     resampled = bootstrap_t(linear, share, seed=seed)
     largest = (resampled if one_sided else np.abs(resampled)).max(axis=1)
     shrunken = fewest = None
@@ -98,15 +102,24 @@ def assess_means(
             calibrated_count(p_above(t, count - 1), upper, level=LEVEL / 2),
         )
     # Bonferroni's bar, which max-T is below: what is said to be found is found.
-    found = detectable(error, count - 1, LEVEL / (2 - one_sided) / masks)
-    low, high = limits(difference, linear)
+    level = LEVEL / sides / masks
+    found = detectable(error, count - 1, level)
+    found = np.maximum(found, farthest * share_unseen(level, count))
+    equivalent = None
+    if margin is not None:
+        inside = np.maximum(margin[0] - np.abs(difference), 0)
+        equivalent = np.maximum(
+            _equivalent(difference, linear, *margin, seed=seed),
+            np.minimum(masks * p_unseen(inside, farthest, count), 1),
+        )
+    low, high = limits(difference, linear, of_one=(farthest, farthest))
     return Effects(
         names=names,
         difference=difference,
         low=low,
         high=high,
         p_value=p_values,
-        corrected=max_t(extreme, largest),
+        corrected=np.maximum(max_t(extreme, largest), np.minimum(masks * unseen, 1)),
         sample=count,
         sample_of=sample_of,
         outcome=outcome,
@@ -116,7 +129,7 @@ def assess_means(
         benjamini_hochberg=benjamini_hochberg(p_values),
         detectable=outcome.counts_from + found,
         margin=max(margin[0], 0.0) if margin else np.nan,
-        equivalent=None if margin is None else _equivalent(difference, linear, *margin, seed=seed),
+        equivalent=equivalent,
         shrunken=shrunken,
         fewest=fewest,
     )

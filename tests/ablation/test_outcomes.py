@@ -196,11 +196,9 @@ def of_values(values, seed, **options):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ('carrying', 'least'), [(12, 0.95), (8, 0.95), (4, 0.94), pytest.param(2, 0.75, id='too few')]
-)
-def test_intervals_where_few_texts_carry_a_change(carrying, least):
-    """By Student's t, 92 to 85 % cover where 12 to 4 of 200 texts do. With two, nothing holds."""
+@pytest.mark.parametrize('carrying', [12, 8, 4, 2, 1])
+def test_intervals_where_few_texts_carry_a_change(carrying):
+    """By Student's t, 92 to 85 % cover where 12 to 4 of 200 texts do, and few where one does."""
     covered, wrong = [], []
     for number in range(80):
         rng = np.random.default_rng(number)
@@ -209,7 +207,7 @@ def test_intervals_where_few_texts_carry_a_change(carrying, least):
         found = of_values(values + 0.05 * rng.normal(size=rare.shape), number)
         covered.append(holds_zero(found).mean())
         wrong.append((found.corrected <= 0.05).any())
-    assert least <= np.mean(covered) <= 0.99
+    assert np.mean(covered) >= 0.94
     # Two standard errors above 5 %.
     assert np.mean(wrong) <= 0.1
 

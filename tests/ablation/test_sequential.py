@@ -15,7 +15,7 @@ from bert_secrets_jax.stats.sequential import intervals
 from tests.conftest import PAIRS, killed_after_a_part
 
 HEADS = 72
-KINDS = ['normal', 'exponential', 'lognormal', 'rare', 'rarer', 'six rare']
+KINDS = ['normal', 'exponential', 'lognormal', 'rare', 'rarer', 'rarest', 'six rare']
 
 
 def worlds(kind, rng, examples):
@@ -33,6 +33,9 @@ def worlds(kind, rng, examples):
             spread = 0.3 if kind == 'rare' else 0.1
             lost = (rng.random(shape) < 0.02) * 5 * rng.exponential(size=shape)
             return (spread * rng.normal(size=shape) + lost - 0.1) / np.sqrt(spread**2 + 0.99)
+        case 'rarest':
+            lost = (rng.random(shape) < 0.01) * 10 * rng.exponential(size=shape)
+            return (0.1 * rng.normal(size=shape) + lost - 0.1) / np.sqrt(0.01 + 1.99)
         case 'six rare':
             return np.concatenate([worlds('rare', rng, examples)[:6], rng.normal(size=shape)[6:]])
 
@@ -55,7 +58,8 @@ def test_intervals_hold_at_all_times_for_all_masks(kind, count, examples, wrong)
     """At most 5 % of 300 worlds, and the error of the simulation (two standard errors).
 
     Without unseen texts, 'lognormal' errs in .35 of worlds and 'rare' in all. Unseen texts that
-    deviate as a mask's own farthest ones are too few for 'rarer': it errs in all.
+    deviate as a mask's own farthest ones are too few for 'rarer': it errs in all. So are the
+    farthest ones of two thirds of the masks for 'rarest'.
     """
     failed = [
         ever_outside(worlds(kind, np.random.default_rng(seed), examples)).any()
@@ -94,26 +98,30 @@ def test_verdicts_are_seldom_wrong(count):
 
 @pytest.fixture(scope='module')
 def known():
-    """Logits of masks that lose much, gain much, change nothing or hardly anything, or little."""
+    """Logits of masks that lose much, gain much, change nothing, hardly anything, or a little.
+
+    Most masks change hardly anything, as heads do.
+    """
     rng = np.random.default_rng(3)
     logits, labels = models_of(rng, 600, [1.5, 5.0, 0.5])
     little = logits[0] + 0.02 * rng.normal(size=logits[0].shape)
     some = logits[0] + 0.8 * rng.normal(size=logits[0].shape)
-    return np.stack([*logits, 1.3 * logits[0] - 0.2, little, some]), labels
+    idle = logits[0] + 0.02 * rng.normal(size=(4, *logits[0].shape))
+    return np.stack([*logits, 1.3 * logits[0] - 0.2, little, some, *idle]), labels
 
 
-NAMES = ['L1-H1', 'L1-H2', 'L1-H3', 'L1-H4', 'L1-H5']
+NAMES = [f'L1-H{head}' for head in range(1, 10)]
 
 
 def test_verdicts(known):
     found = bs.replay_until_decided(*known, names=NAMES)
     assert found.verdict.tolist()[:4] == ['needed', 'better lost', 'negligible', 'negligible']
     assert found.verdict[4] in ('needed', 'undecided')
-    assert sum(found.counts[each] for each in VERDICTS) == 5
-    assert (found.examples[:4] < 300).all() and found.margin == 0.01
+    assert sum(found.counts[each] for each in VERDICTS) == 9
+    assert (found.examples[:4] <= 300).all() and found.margin == 0.01
     # Passes of the intact model last as long as those of any mask.
     assert found.passes == found.examples.sum() + found.examples.max()
-    assert found.whole == 6 * 600 and found.saved == 1 - found.passes / 3600
+    assert found.whole == 10 * 600 and found.saved == 1 - found.passes / 6000
     frame = found.frame()
     assert [*frame] == ['disabled', 'verdict', 'examples', 'estimate', 'low', 'high']
     assert frame['disabled'].tolist() == NAMES and (frame['low'] < frame['high']).all()

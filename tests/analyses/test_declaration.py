@@ -25,7 +25,7 @@ def added(monkeypatch, tmp_path):
     every = {**titles.sections(), **{each.section: each for each in own}}
     monkeypatch.setattr(titles, 'sections', lambda: every)
     for name, fields in own[0].settings.items():
-        setting = schema._setting(f'listed_words.{name}', **fields)
+        setting = schema._setting(f'listed_words.{name}', fields)
         monkeypatch.setitem(schema.SETTINGS, setting.name, setting)
     yield
     del INPUTS['word_list'], ANALYSES['listed_words']

@@ -43,16 +43,9 @@ FAMILY = replace(
     pooler_is_of_classifier=True,
     pools_tokens=True,
     pruned_key=OURS,
-    reads=(
-        'rope_theta',
-        'local_rope_theta',
-        'layer_types',
-        'local_attention',
-        'attention_bias',
-        'mlp_bias',
-        'norm_bias',
-        'classifier_bias',
-        'classifier_pooling',
+    reads=tuple(
+        """rope_theta local_rope_theta layer_types local_attention attention_bias mlp_bias
+        norm_bias classifier_bias classifier_pooling""".split()
     ),
     keys={
         'hidden_act': 'hidden_activation',
@@ -83,16 +76,10 @@ FAMILY = replace(
         'mlp_dropout': (0.0,),
         'classifier_activation': ('gelu',),
     },
-    ignored=(
-        'decoder_bias',
-        'deterministic_flash_attn',
-        'initializer_cutoff_factor',
-        'layer_norm_eps',
-        'position_embedding_type',
-        'reference_compile',
-        'repad_logits_with_grad',
-        'sparse_pred_ignore_index',
-        'sparse_prediction',
+    ignored=tuple(
+        """decoder_bias deterministic_flash_attn initializer_cutoff_factor layer_norm_eps
+        position_embedding_type reference_compile repad_logits_with_grad
+        sparse_pred_ignore_index sparse_prediction""".split()
     ),
     prefix='model.',
     encoder={
