@@ -157,7 +157,7 @@ def test_rates_of_errors_and_of_finds(outcome, worlds):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(('queries', 'least'), [(30, 0.75), (100, 0.83), (300, 0.93)])
+@pytest.mark.parametrize(('queries', 'least'), [(30, 0.8), (100, 0.95), (300, 0.95)])
 def test_losses_of_few_queries_may_be_missing(queries, least):
     """A tenth of queries gain .05, and one in fifty loses .25, so that the mean stays."""
     held = []
@@ -168,7 +168,7 @@ def test_losses_of_few_queries_may_be_missing(queries, least):
         found = assess_retrieval(scores, name='MRR', names=[''] * 24, seed=seed)
         held.append(holds_zero(found).mean())
         assert found.unseen == 1 - 0.025 ** (1 / queries)
-    assert least <= np.mean(held) <= 0.99
+    assert least <= np.mean(held)
 
 
 def test_a_head_that_carries_similarity_and_one_that_holds_it_back():
