@@ -70,7 +70,7 @@ def test_intervals_hold_at_all_times_for_all_masks(kind, count, examples, wrong)
 
 def test_intervals_find_what_is_there():
     """An effect of a third of a spread in 800 texts, and none of it at 100."""
-    changes = np.concatenate([worlds('normal', np.random.default_rng(0), 800) + 1 / 3])
+    changes = worlds('normal', np.random.default_rng(0), 800) + 1 / 3
     assert ever_outside(changes).mean() > 0.95
     assert ever_outside(changes[:, :100]).mean() < 0.05
     assert not ever_outside(changes, true=1 / 3).any()

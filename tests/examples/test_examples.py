@@ -23,19 +23,18 @@ def encoder(name):
 
 
 @pytest.mark.parametrize(
-    ('name', 'changes'),
-    [('bert', {}), ('deberta', {}), ('deberta', _XLARGE), ('deberta', _PLAIN)],
+    ('model_type', 'changes'),
+    [('bert', {}), ('deberta-v2', {}), ('deberta-v2', _XLARGE), ('deberta-v2', _PLAIN)],
     ids=['bert', 'deberta', 'with a convolution', 'without distances'],
 )
-def test_the_encoder_in_one_file_is_the_librarys(config, tokenizer, tmp_path, name, changes):
-    model_type = {'bert': 'bert', 'deberta': 'deberta-v2'}[name]
+def test_the_encoder_in_one_file_is_the_librarys(config, tokenizer, tmp_path, model_type, changes):
     bert = Bert(dataclasses.replace(relative(config, model_type), **changes))
     pretrained = bs.Pretrained(bert, random_params(bert), tokenizer)
     bs.save_pretrained(pretrained, tmp_path / 'model')
     inputs = random_inputs(bert.config, lengths=(9, 4, 6), length=9, seed=1)
     mask = np.ones((3, 4), np.float32)
     mask[0, 1], mask[2] = 0, 0.25
-    file = encoder(name)
+    file = encoder(model_type.removesuffix('-v2'))
     # The file is written as its readers write.
     with jax.numpy_rank_promotion('allow'):
         found = file['run'](*file['load'](tmp_path / 'model'), *inputs.values(), head_mask=mask)
@@ -55,7 +54,7 @@ def test_the_encoder_in_one_file_is_the_librarys(config, tokenizer, tmp_path, na
     np.testing.assert_allclose(
         np.where(rows, maps, 0), np.where(rows, expected.attentions, 0), atol=2e-6
     )
-    if name == 'bert':
+    if model_type == 'bert':
         np.testing.assert_allclose(found.pooled, expected.pooled, atol=2e-6)
 
 

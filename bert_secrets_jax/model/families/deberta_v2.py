@@ -48,8 +48,9 @@ FAMILY = replace(
     pooler_is_of_classifier=True,
     pruned_key=OURS,
     reads=tuple(
-        """embedding_size relative_attention position_buckets max_relative_positions pos_att_type
-        share_att_key norm_rel_ebd position_biased_input conv_kernel_size conv_groups conv_act""".split()
+        """embedding_size relative_attention position_buckets max_relative_positions
+        pos_att_type share_att_key norm_rel_ebd position_biased_input conv_kernel_size
+        conv_groups conv_act""".split()
     ),
     keys={'classifier_dropout': 'cls_dropout'},
     modernise=_modernise,

@@ -19,7 +19,8 @@ FAMILY = replace(
     embedding_dropout=False,
     eos_token_id=2,
     reads=tuple(
-        """position_embedding_type rope_theta emb_layer_norm_before token_dropout mask_token_id""".split()
+        """position_embedding_type rope_theta emb_layer_norm_before token_dropout
+        mask_token_id""".split()
     ),
     # To `transformers`, ALiBi is no positions at all.
     values={
