@@ -83,14 +83,16 @@ def a_mean(rng, world, size):
     }
 
 
-def a_score(rng, world, size, metric='accuracy'):
-    """Answers flip to and fro: every tenth, or as seldom as the world says, or only if false."""
-    share = SHARES.get(world, 0.1)
+def classified(rng, world, size) -> tuple[Callable[..., np.ndarray], np.ndarray, np.ndarray]:
+    """Return a function that draws answers of masks which lose so much, intact ones, and labels.
+
+    Every tenth answer flips to and fro, or as few as the world says. In the skewed one, all flips
+    are in a few fragile texts.
+    """
     labels = (rng.random(size) < 0.65).astype(int)
     intact = np.where(rng.random(size) < 0.75, labels, 1 - labels)
-    rate = share / 2 / np.where(intact == labels, 0.75, 0.25)
+    rate = SHARES.get(world, 0.1) / 2 / np.where(intact == labels, 0.75, 0.25)
     if world == 'skewed':
-        # A few texts are fragile, for all masks alike.
         rate = rate * (rng.random(size) < 0.3) / 0.3
 
     def masked(lost=0.0):
@@ -98,7 +100,11 @@ def a_score(rng, world, size, metric='accuracy'):
         flips = rng.random((MASKS, size)) < rate + more
         return np.where(flips, 1 - intact, intact)
 
-    given = intact, labels
+    return masked, intact, labels
+
+
+def a_score(rng, world, size, metric='accuracy'):
+    masked, *given = classified(rng, world, size)
     nothing = assess(metric, masked(), *given, rounds=2000)
     just = assess(metric, masked(MARGIN), *given, rounds=2000)
     some = assess(metric, masked(float(nothing.detectable[0])), *given, rounds=2000)
@@ -203,13 +209,8 @@ def the_best(rng, world, size):
 
 def a_random_head(rng, world, size):
     """The mean effect of masks, in accuracy."""
-    labels = (rng.random(size) < 0.65).astype(int)
-    intact = np.where(rng.random(size) < 0.75, labels, 1 - labels)
-    rate = SHARES.get(world, 0.1) / 2 / np.where(intact == labels, 0.75, 0.25)
-    if world == 'skewed':
-        rate = rate * (rng.random(size) < 0.3) / 0.3
-    masked = np.where(rng.random((MASKS, size)) < rate, 1 - intact, intact)
-    found = mean_effect('accuracy', masked, intact, labels)
+    masked, *given = classified(rng, world, size)
+    found = mean_effect('accuracy', masked(), *given)
     return {'error': not found.low <= 0 <= found.high, 'covered': holds(found.low, found.high)}
 
 

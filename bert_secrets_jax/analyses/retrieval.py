@@ -63,7 +63,7 @@ class Retrieval(EmbeddingEffects):
         return [
             f'Heads are disabled for {where}. {instead(self.baseline)}',
             f'Losses of fewer than {effects_of.unseen:.0%} of queries may be missing among these '
-            f'{effects_of.sample}: intervals do not cover them.',
+            f"{effects_of.sample}: intervals take them as no larger than a typical head's.",
             'Of equally similar documents, those that are not relevant come first.',
         ]
 
