@@ -29,6 +29,7 @@ from bert_secrets_jax.stats.effects import Effects, Outcome
 from bert_secrets_jax.stats.means import assess_means
 from bert_secrets_jax.stats.scores import ROUNDING
 from bert_secrets_jax.stats.seeds import assess_means_over_seeds
+from bert_secrets_jax.stats.significance import MARGIN
 
 Logits = Float[np.ndarray, 'M E C']
 Labels = Num[np.ndarray, ' E']
@@ -41,7 +42,9 @@ Measured = tuple[Float[np.ndarray, ' M'], PerModel]
 # of somebody who knows how frequent classes are (or the mean value), less that of the model. Twenty
 # such heads would make up all that it knows.
 COUNTS_FROM = 0.05
-ANSWERS = Outcome('answers', 'spreads', 1.0, 3, more_is_better=False, counts_from=COUNTS_FROM)
+ANSWERS = Outcome(
+    'answers', 'spreads', 1.0, 3, more_is_better=False, directed=False, counts_from=COUNTS_FROM
+)
 AUC = Outcome('auc')
 _LEADS = 'discrimination'
 _FOLDS = 10
@@ -120,22 +123,27 @@ def _changes(logits: Logits, labels: Labels, seed: int) -> Iterator[tuple[str, d
     leading, classes = discrimination_in(logits), logits.shape[-1]
     again = refitted(logits, labels, seed=seed)
     whole, fitted = (losses_of(each, labels) for each in (logits, again))
-    found = {leading: _mean(fitted)}
+    # The least change of the loss that counts, and the part of each example in it.
+    known, of_known = _mean(_blind_loss(labels, classes) - fitted[0])
+    of_loss, same = (COUNTS_FROM * float(known), COUNTS_FROM * of_known), np.zeros(len(labels))
+    found = {leading: (_mean(fitted), of_loss)}
     if classes > 1 and len(np.unique(labels)) > 1:
-        found[AUC] = areas(logits, labels)
+        found[AUC] = areas(logits, labels), (MARGIN, same)
     moved = answer_changes(logits)
     if moved is not None:
-        found[ANSWERS] = moved
-    found[dataclasses.replace(leading, name='calibration')] = _mean(whole - fitted)
-    for outcome, (values, parts) in found.items():
-        about = {'outcome': outcome, 'intact': float(values[0])}
-        if outcome == leading:
-            mean, of_blind = _mean(_blind_loss(labels, classes))
-            # The least change of the loss that counts, and the part of each example in it.
-            least = float(COUNTS_FROM * (mean - values[0]))
-            about['margin'] = least, COUNTS_FROM * (of_blind - parts[0])
-        linear = parts[1:] - parts[0]
-        yield outcome.name, {'difference': values[1:] - values[0], 'linear': linear, **about}
+        found[ANSWERS] = moved, (COUNTS_FROM, same)
+    found[dataclasses.replace(leading, name='calibration')] = _mean(whole - fitted), of_loss
+    for outcome, ((values, parts), margin) in found.items():
+        yield (
+            outcome.name,
+            {
+                'difference': values[1:] - values[0],
+                'linear': parts[1:] - parts[0],
+                'outcome': outcome,
+                'intact': float(values[0]),
+                'margin': margin,
+            },
+        )
 
 
 def discrimination_in(logits: Logits) -> Outcome:

@@ -20,6 +20,7 @@ from bert_secrets_jax.brief import check_name
 from bert_secrets_jax.compute import Compute
 from bert_secrets_jax.model.weights import Pretrained
 from bert_secrets_jax.stats.effects import Effects, Outcome
+from bert_secrets_jax.stats.significance import MARGIN
 from bert_secrets_jax.stats.student import LEVEL
 
 SIDES = ('both', 'queries')
@@ -131,8 +132,9 @@ def assess_retrieval(
     occur in none of Q queries (0 of Q, Clopper and Pearson 1934). ValueError with fewer than two.
     """
     changes = scores[1:] - scores[0]
-    intact, about = float(scores[0].mean()), {'names': names, 'sample_of': 'queries', 'seed': seed}
-    found = assess_changes(changes, outcome=Outcome(name), intact=intact, **about)
+    about = {'names': names, 'sample_of': 'queries', 'seed': seed}
+    about |= {'intact': float(scores[0].mean()), 'margin': (MARGIN, np.zeros(scores.shape[1]))}
+    found = assess_changes(changes, outcome=Outcome(name), **about)
     unseen = 1 - (LEVEL / 2) ** (1 / scores.shape[1])
     none = (changes == 0).all(axis=1)
     known = {'low': -unseen, 'high': unseen, 'detectable': np.inf}

@@ -29,7 +29,7 @@ from bert_secrets_jax.stats.means import assess_means
 
 SIDES = ('both', 'one', 'first', 'second', 'every')
 CORRELATIONS = ('spearman', 'pearson')
-COSINE = Outcome('the mean cosine', 'cosine', 1.0, 4)
+COSINE = Outcome('the mean cosine', 'cosine', 1.0, 4, directed=False)
 SIZE = dataclasses.replace(ANSWERS, name='the cosines')
 # Bytes of embeddings that are held at a time.
 _HELD = 2**27
@@ -174,9 +174,7 @@ def assess_similarities(
             found[metric] = dataclasses.replace(effects, sample_of='pairs')
     about = {'names': names, 'sample_of': 'pairs', 'seed': seed}
     intact = float(cosines[0].mean(dtype=np.float64))
-    of_mean = assess_changes(changes, outcome=COSINE, intact=intact, **about)
-    # Neither direction is better.
-    found['cosine'] = dataclasses.replace(of_mean, fewest=None)
+    found['cosine'] = assess_changes(changes, outcome=COSINE, intact=intact, **about)
     moved = answer_changes(cosines[..., None].astype(np.float64))
     if moved is not None:
         sizes, parts = (each[1:] for each in moved)

@@ -44,6 +44,7 @@ from bert_secrets_jax.names import head_name
 from bert_secrets_jax.runs.findings import measured
 from bert_secrets_jax.runs.result import Finding, framed
 from bert_secrets_jax.stats import significance
+from bert_secrets_jax.stats.effects import BETTER, NO_MATTER, OPEN, WORSE
 from bert_secrets_jax.stats.significance import Answers
 
 # Words for what the masks of a set take away, in the captions of frames.
@@ -59,18 +60,22 @@ _COLUMNS = {
     'changed': 'changed',
     'p_value': 'p_value',
     'p_holm': 'corrected',
+    'p_beyond_holm': 'beyond',
     'p_benjamini_hochberg': 'benjamini_hochberg',
     'least_significant': 'critical',
     'detectable': 'detectable',
     'p_tost': 'tost',
     'p_tost_holm': 'equivalent',
+    'verdict': 'verdict',
 }
 _IN_POINTS = ('score', 'difference', 'low', 'high', 'detectable')
+# The verdicts whose numbers are seen at a glance.
+_GLANCED = WORSE, BETTER, NO_MATTER, OPEN
 # Those of a short frame, some of them in points.
 _SHOWN = {
     f'{column}_points' if column in _IN_POINTS else column: attribute
     for column, attribute in _COLUMNS.items()
-    if column not in ('least_significant', 'p_tost')
+    if column not in ('least_significant', 'p_tost', 'p_beyond_holm')
 }
 
 
@@ -84,7 +89,7 @@ class Ablation(Disabled):
     """
 
     title: ClassVar[str] = 'Disabling heads and layers'
-    FORMAT: ClassVar[int] = 7
+    FORMAT: ClassVar[int] = 8
 
     own_corpus: bool = False
 
@@ -136,8 +141,9 @@ class Ablation(Disabled):
                     change = f'{found.names[index]} {100 * found.difference[index]:+.1f}'
                     texts[f'{which} {kind} to lose (points)'] = change
             if kind == 'head':
-                counts = ' / '.join(map(str, found.significant()))
-                texts['heads needed / better without (Holm)'] = counts
+                verdicts = found.verdict.tolist()
+                counts = [str(verdicts.count(each)) for each in _GLANCED]
+                texts[f'heads: {" / ".join(_GLANCED)}'] = ' / '.join(counts)
         return texts
 
     def _set_findings(self, name: str, ablated: Ablated) -> Iterator[Finding]:

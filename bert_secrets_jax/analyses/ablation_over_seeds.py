@@ -65,6 +65,8 @@ _COLUMNS = {
     'p_value': 'p_value',
     'p_holm': 'seeds.holm',
     'p_max_t': 'seeds.max_t',
+    'p_beyond': 'beyond',
+    'verdict': 'verdict',
 }
 
 
@@ -78,7 +80,7 @@ class AblationOverSeeds(Disabled):
     """
 
     title: ClassVar[str] = 'Disabling heads and layers, over fine-tunings'
-    FORMAT: ClassVar[int] = 7
+    FORMAT: ClassVar[int] = 8
 
     seeds: tuple[int, ...]
 

@@ -93,7 +93,7 @@ class Attribution(Result):
     """
 
     title: ClassVar[str] = 'Which tokens a prediction comes from'
-    FORMAT: ClassVar[int] = 4
+    FORMAT: ClassVar[int] = 5
 
     test: Faithfulness
     classes: int

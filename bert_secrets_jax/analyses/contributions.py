@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
+from jaxtyping import Shaped
 
 from bert_secrets_jax import paper, plots
 from bert_secrets_jax.analyses import verdicts
@@ -42,8 +43,8 @@ from bert_secrets_jax.names import head_name
 from bert_secrets_jax.runs.call import Call
 from bert_secrets_jax.runs.findings import extreme, how_many, measured
 from bert_secrets_jax.runs.result import Finding, Result, drawn
+from bert_secrets_jax.stats.effects import BETTER, NO_MATTER, OPEN, WORSE
 from bert_secrets_jax.stats.significance import MARGIN
-from bert_secrets_jax.stats.student import LEVEL
 
 SOURCE = 'Kobayashi et al. 2020'
 SOURCE_OF_MIXING = 'Kobayashi et al. 2021'
@@ -95,17 +96,18 @@ class Lost:
       meaning: A sentence that says what a disabled head does.
       examples: The number of examples.
       difference: [L, N] The score without the head less that of the intact model.
-      changes: [L, N] Whether losing it changes the score significantly, and is not `equal`.
-      equal: [L, N] Whether it is shown to change it by less than MARGIN (two one-sided tests). Both
-        are corrected for all heads (Holm).
+      verdict: [L, N] What losing it is shown to do to the score, as in `Effects.verdict`.
     """
 
     metric: str
     meaning: str
     examples: int
     difference: Grid
-    changes: Which
-    equal: Which
+    verdict: Shaped[np.ndarray, 'L N']
+
+    def which(self, *verdicts: str) -> Which:
+        """Return the heads with any of these verdicts."""
+        return np.isin(self.verdict, verdicts)
 
 
 @dataclasses.dataclass(frozen=True, repr=False, eq=False)
@@ -119,7 +121,7 @@ class Contributions(Result):
     """
 
     title: ClassVar[str] = 'What heads move'
-    FORMAT: ClassVar[int] = 2
+    FORMAT: ClassVar[int] = 3
 
     weights: Tables
     moved: Moved
@@ -162,7 +164,7 @@ class Contributions(Result):
         percent, low, high = np.stack([*curves.values()], axis=1)
         mean, least, most = np.transpose([*ways.values()])
         groups = self.inactive
-        lost = {'shown_not_to_matter': 'equal', 'change_the_score': 'changes'}
+        lost = {'do_not_matter': (NO_MATTER,), 'matter': (WORSE, BETTER)}
         return {
             'mixing': table(
                 'How much of a token comes from other tokens in a layer: mean over layers.',
@@ -186,8 +188,8 @@ class Contributions(Result):
                     for each in groups.values()
                 ],
                 **{
-                    column: [getattr(self.lost, name)[each].sum() for each in groups.values()]
-                    for column, name in lost.items()
+                    column: [self.lost.which(*words)[each].sum() for each in groups.values()]
+                    for column, words in lost.items()
                     if self.lost is not None
                 },
             ),
@@ -318,14 +320,12 @@ class Contributions(Result):
             if not where.any():
                 continue
             fields = {'sample': lost.examples, 'source': 'two one-sided tests, Schuirmann 1987'}
-            equal, changes = lost.equal[where], lost.changes[where]
-            # Each head is in one of them: a small change counts as such, however sure it is.
-            for which, those in {
-                f'changes {TITLES[lost.metric]} by less than {100 * MARGIN:g} points': equal,
-                'changes it significantly, perhaps by more': changes,
-                'cannot be told': ~equal & ~changes,
+            for which, words in {
+                f'changes {TITLES[lost.metric]} by less than {100 * MARGIN:g} points': (NO_MATTER,),
+                'changes it by more': (WORSE, BETTER),
+                'cannot be told': (OPEN,),
             }.items():
-                yield how_many(f'losing {group} {which}', those, **fields)
+                yield how_many(f'losing {group} {which}', lost.which(*words)[where], **fields)
             for which, heads in {group: where, 'other heads': ~where}.items():
                 if heads.any():
                     name = f'losing {group}: mean change, {which}'
@@ -413,18 +413,12 @@ def lost_in(ablation: Disabled | None, shape: tuple[int, int]) -> Lost | None:
             f'has {list(shape)}: give that of the same model.'
         )
     found = ablated.found
-    assert found.equivalent is not None
-    difference, equal, changes = (
-        np.reshape(each, shape)
-        for each in (found.difference, found.equivalent <= LEVEL, found.corrected <= LEVEL)
-    )
     return Lost(
         metric=ablated.metric,
         meaning=ablation.meaning,
         examples=found.sample,
-        difference=difference,
-        changes=changes & ~equal,
-        equal=equal,
+        difference=np.reshape(found.difference, shape),
+        verdict=np.reshape(found.verdict, shape),
     )
 
 

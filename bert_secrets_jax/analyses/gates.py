@@ -63,7 +63,7 @@ class Gates(GateRuns, Result):
     """
 
     title: ClassVar[str] = 'Gates of heads'
-    FORMAT: ClassVar[int] = 4
+    FORMAT: ClassVar[int] = 5
 
     gated: Mapping[str, Effects]
     rounded: Mapping[str, Effects]

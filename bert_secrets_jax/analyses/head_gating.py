@@ -79,7 +79,7 @@ class HeadGating(Result):
     """
 
     title: ClassVar[str] = 'Heads that help and hurt, by gates'
-    FORMAT: ClassVar[int] = 2
+    FORMAT: ClassVar[int] = 3
 
     price: float
     seeds: Real[np.ndarray, ' S']

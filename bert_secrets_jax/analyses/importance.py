@@ -66,7 +66,7 @@ class Removed:
       learnt: The test of whether the model has learnt anything (see `analyses.common.learnt`).
     """
 
-    FORMAT: ClassVar[int] = 4
+    FORMAT: ClassVar[int] = 5
 
     loss: Effects
     increase: np.ndarray

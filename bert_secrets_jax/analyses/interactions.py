@@ -63,7 +63,7 @@ class Interactions(Result):
     """
 
     title: ClassVar[str] = 'Interactions of heads'
-    FORMAT: ClassVar[int] = 3
+    FORMAT: ClassVar[int] = 4
 
     heads: tuple[str, ...]
     metric: str

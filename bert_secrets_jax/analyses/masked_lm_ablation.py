@@ -63,7 +63,7 @@ class MaskedLMAblation(Result):
     tuning: Effects | None = None
 
     title: ClassVar[str] = 'Heads that the masked LM needs'
-    FORMAT: ClassVar[int] = 8
+    FORMAT: ClassVar[int] = 9
 
     def frames(self):
         frames, unlearnt = {}, [each.numbers['when'] for each in self._not_learnt()]

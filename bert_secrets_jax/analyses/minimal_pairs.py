@@ -111,7 +111,7 @@ class MinimalPairs(Result):
     """
 
     title: ClassVar[str] = 'Minimal pairs'
-    FORMAT: ClassVar[int] = 3
+    FORMAT: ClassVar[int] = 4
 
     scored_by: str
     baseline: str

@@ -92,7 +92,7 @@ class Outliers(Result):
     """
 
     title: ClassVar[str] = 'Outlier dimensions of LayerNorm'
-    FORMAT: ClassVar[int] = 6
+    FORMAT: ClassVar[int] = 7
 
     found: OutlierDimensions
     disabled: tuple[int, ...]

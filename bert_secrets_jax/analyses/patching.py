@@ -79,7 +79,7 @@ class Patching(Result):
     agreement: Mapping[str, RankAgreement]
 
     title: ClassVar[str] = 'Heads that tell two texts apart'
-    FORMAT: ClassVar[int] = 2
+    FORMAT: ClassVar[int] = 3
 
     def frames(self):
         unit = effects.unit_of(self.total)

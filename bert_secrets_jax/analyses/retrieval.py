@@ -49,7 +49,7 @@ class Retrieval(EmbeddingEffects):
     documents: int
 
     title: ClassVar[str] = 'Heads that a search needs'
-    FORMAT: ClassVar[int] = 3
+    FORMAT: ClassVar[int] = 4
 
     def findings(self):
         found = self.intact_findings(SOURCE)

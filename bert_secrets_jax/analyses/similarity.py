@@ -53,7 +53,7 @@ class Similarity(EmbeddingEffects):
     """
 
     title: ClassVar[str] = 'Heads that make texts alike'
-    FORMAT: ClassVar[int] = 3
+    FORMAT: ClassVar[int] = 4
 
     def findings(self):
         found = self.intact_findings(SOURCE)

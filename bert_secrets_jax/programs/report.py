@@ -14,7 +14,7 @@ from flax.traverse_util import flatten_dict
 
 from bert_secrets_jax import processes
 from bert_secrets_jax.analyses.attention_change import ON_AVERAGE
-from bert_secrets_jax.analyses.common.effects import AT_LEAST, IDLE, NEEDED
+from bert_secrets_jax.analyses.common.effects import MATTER
 from bert_secrets_jax.analyses.comparison import comparison
 from bert_secrets_jax.analyses.patterns import CHANGED_HEADS
 from bert_secrets_jax.brief import MENDABLE, TooFewTextsError, summary
@@ -41,12 +41,7 @@ from bert_secrets_jax.runs.run import digest
 LAST = ('maps', 'claims')
 PAGE = 'report.html'
 # Beside whether heads tell texts apart, a page begins with these findings of disabling them.
-_ALSO = (
-    (AT_LEAST, 'heads', ', discrimination'),
-    (IDLE, 'heads', ', discrimination'),
-    (NEEDED, 'layers', ', discrimination'),
-    (NEEDED, 'heads', ''),
-)
+_ALSO = (('layers', ', discrimination'), ('heads', ''))
 
 
 @dataclasses.dataclass
@@ -362,9 +357,9 @@ def headlines(results: Mapping[str, Result], texts: str) -> list[str]:
             'masked_lm',
             'importance',
             also=[
-                each.format(f'{name}{over}{outcome}')
+                MATTER.format(f'{name}{over}{outcome}')
                 for over in ('', ' over seeds')
-                for each, name, outcome in _ALSO
+                for name, outcome in _ALSO
             ],
         ),
         [what_heads_do(every, of_own)],

@@ -8,6 +8,7 @@ from jaxtyping import Float
 
 from bert_secrets_jax.arguments import checked
 from bert_secrets_jax.stats.scores import PerMask
+from bert_secrets_jax.stats.student import LEVEL
 
 
 @checked
@@ -48,6 +49,25 @@ def max_t(t: PerMask, greatest: Float[np.ndarray, ' R'], *, all_of_them: bool = 
     """
     as_great = (greatest[:, None] >= t).sum(axis=0)
     return as_great / len(greatest) if all_of_them else (1 + as_great) / (1 + len(greatest))
+
+
+def calibrated_count(
+    p_values: PerMask, resampled: Float[np.ndarray, 'R M'], *, level: float = LEVEL
+) -> int:
+    """Return the number of masks that have an effect, at least, with a certainty of 1 - level.
+
+    It says how many, and not which. `resampled` are p-values in which no mask has an effect. It
+    holds however masks depend on each other, and for skewed data as far as resamples do. Simes'
+    line is lowered until a share `level` of the resamples has a p-value below it (Blanchard,
+    Neuvial and Roquain 2020, "Post hoc confidence bounds on false positives").
+    """
+    masks = len(p_values)
+    ranks = np.arange(1, masks + 1)
+    lowest = np.sort((np.sort(resampled, axis=1) * masks / ranks).min(axis=1))
+    line = lowest[int(level * (len(lowest) + 1)) - 1] * ranks / masks
+    # At most k - 1 masks without an effect are below the k-th value of the line.
+    below = np.searchsorted(np.sort(p_values), line)
+    return max(int((below - ranks + 1).max()), 0)
 
 
 def _known(p_values) -> np.ndarray:

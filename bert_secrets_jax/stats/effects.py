@@ -7,17 +7,19 @@ import dataclasses
 from collections.abc import Sequence
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Bool, Float, Shaped
 
 from bert_secrets_jax.brief import brief, check_name
 from bert_secrets_jax.stats.agreement import Agreement
 from bert_secrets_jax.stats.scores import PerMask
 from bert_secrets_jax.stats.shares import exact_interval
-from bert_secrets_jax.stats.shrinkage import Shrunken
 from bert_secrets_jax.stats.student import LEVEL
 
 THIS_MODEL = 'this model, on examples like these'
 ANY_FINETUNING = 'any fine-tuning of this recipe, on examples like these'
+# What losing a mask is shown to do to an outcome. Where neither direction is better, it matters.
+WORSE, BETTER, MATTERS, NO_MATTER, OPEN = 'worse', 'better', 'matters', 'does not matter', 'open'
+VERDICTS = WORSE, BETTER, MATTERS, NO_MATTER, OPEN
 
 
 @dataclasses.dataclass(frozen=True)
@@ -28,6 +30,7 @@ class Outcome:
       unit, digits: The unit in which readers see it, and decimals of a difference.
       scale: The number of these units in 1: a score of 1 has 100 points.
       more_is_better: Whether a model with a greater value is better.
+      directed: Whether either direction is better at all.
       counts_from: The difference above which a change counts, for an outcome that cannot fall.
     """
 
@@ -36,6 +39,7 @@ class Outcome:
     scale: float = 100.0
     digits: int = 2
     more_is_better: bool = True
+    directed: bool = True
     counts_from: float = 0.0
 
 
@@ -56,8 +60,8 @@ class BySeed:
         on these very examples; effects over seeds count as symmetric.
       least_p: The least that `max_t` can be with so many seeds: above 0.05 for five and fewer.
       significant_share: [M] The share of the seeds in which the mask is significant by itself.
-      needed_share: [M] The share of the seeds in which losing it worsens the outcome significantly,
-        each by its own test, corrected for all masks.
+      needed_share: [M] The share of the seeds in which losing it makes the outcome worse by more
+        than the margin, each by its own test, corrected for all masks.
       needed_p: [M] The p-values that at most one seed needs the mask, corrected for all masks: S
         times the second smallest of the seeds' own. They hold however seeds, which share their
         examples, depend on each other (Benjamini and Heller 2008). 1 for a single seed.
@@ -114,17 +118,16 @@ class Effects:
         significant at LEVEL after a correction for all M masks.
       detectable: [M] The smallest true difference that it then finds with a probability of POWER.
       changed: [M] The number of examples that are answered otherwise than by the intact model.
-      margin: The size from which on a change matters, in units of `difference`; NaN if none is
-        tested.
-      tost: [M] The p-value of a change by this margin or more in either direction (two one-sided
+      margin: The size from which on a change matters, in units of `difference`; 0 where any does.
+      beyond: [M] The p-values of a change within the margin, adjusted for M tests. Small ones show
+        that losing the mask matters.
+      tost: [M] The p-value of a change by the margin or more in either direction (two one-sided
         tests). At most 0.05 means that the 90 % interval lies within it.
       equivalent: [M] The same, adjusted for M tests: for scores by Holm's method, for means of
-        skewed values, which have no `tost`, by max-T.
+        skewed values, which have no `tost`, by max-T. None where it is not tested.
       unseen: How far the interval of a mask that changes no prediction reaches, on either side.
-      fewest: The number of masks that lower the outcome, and of those that raise it, at least; both
-        hold with a certainty of 95 %. None where the outcome is no mean.
-      shrunken: The effects given those of all masks (see `stats.shrinkage`); None where the
-        outcome is no mean.
+      fewest: The number of masks that lower the outcome by more than the margin, and of those that
+        raise it so, at least; both hold with a certainty of 95 %. None where it is not known.
       seeds: The effects in every fine-tuning; None if one model was measured.
     """
 
@@ -145,12 +148,12 @@ class Effects:
     critical: PerMask | None = None
     detectable: PerMask | None = None
     changed: PerMask | None = None
-    margin: float = np.nan
+    margin: float = 0.0
+    beyond: PerMask | None = None
     tost: PerMask | None = None
     equivalent: PerMask | None = None
     unseen: float = 0.0
     fewest: tuple[int, int] | None = None
-    shrunken: Shrunken | None = None
     seeds: BySeed | None = None
 
     def __post_init__(self):
@@ -171,6 +174,26 @@ class Effects:
     def gain(self) -> PerMask:
         """[M] The difference, with the sign by which a better model is above 0."""
         return self.difference if self.outcome.more_is_better else -self.difference
+
+    @property
+    def verdict(self) -> Shaped[np.ndarray, ' M']:
+        """[M] One of VERDICTS for each mask, so that their numbers add up to M.
+
+        Losing it matters where the change is shown to exceed the margin, and does not where it is
+        shown to be smaller. All else is open.
+        """
+        beyond = self.corrected if self.beyond is None else self.beyond
+        within = np.zeros(len(beyond)) + (1 if self.equivalent is None else self.equivalent)
+        matters = beyond <= LEVEL
+        names = (WORSE, BETTER) if self.outcome.directed else (MATTERS, MATTERS)
+        return np.select(
+            [matters & (self.gain < 0), matters, within <= LEVEL], [*names, NO_MATTER], OPEN
+        )
+
+    @property
+    def matters(self) -> Bool[np.ndarray, ' M']:
+        """[M] Whether losing the mask is shown to change the outcome by more than the margin."""
+        return ~np.isin(self.verdict, (NO_MATTER, OPEN))
 
     @property
     def best(self) -> int:

@@ -161,12 +161,17 @@ def p_above(
     return np.maximum(student.p_above(t, examples - 1), p_unseen(ahead, of_one, examples))
 
 
-def p_zero(
-    difference: PerMask, parts: Parts, *, of_one: tuple[float, float] = (0.0, 0.0)
+def p_within(
+    difference: PerMask,
+    parts: Parts,
+    margin: float = 0.0,
+    *,
+    of_one: tuple[float, float] = (0.0, 0.0),
 ) -> PerMask:
-    """Return the two-sided p-values [M] of the hypotheses that a true difference is 0."""
-    below = p_above(difference, parts, of_one=of_one[1])
-    return np.minimum(2 * np.minimum(below, p_above(-difference, -parts, of_one=of_one[0])), 1)
+    """Return the two-sided p-values [M] of a true difference of at most the margin, or of none."""
+    lower = p_above(difference, parts, -margin, of_one=of_one[1])
+    higher = p_above(-difference, -parts, -margin, of_one=of_one[0])
+    return np.minimum(2 * np.minimum(lower, higher), 1)
 
 
 def p_matters(

@@ -158,12 +158,16 @@ def score_interval(metric: str, predicted: PerExample, labels: PerExample) -> tu
     return low, high
 
 
-def score_equivalence(counted: Counted, margin: float) -> PerMask:
-    """Return p-values [M] of a difference of the margin or more (TOST, Schuirmann 1987)."""
+def against_margin(counted: Counted, margin: float) -> tuple[PerMask, PerMask]:
+    """Return p-values [M] of a difference of the margin or more, and of one of less.
+
+    The first are of two one-sided tests (TOST, Schuirmann 1987), the second of either side.
+    """
     margins = np.full(len(counted.counts), margin)
     above = score_statistics(counted, -margins, half=True)
     below = score_statistics(counted, margins, half=True)
-    return p_above(np.minimum(above, -below))
+    outside = 2 * p_above(np.maximum(below, -above))
+    return p_above(np.minimum(above, -below)), np.minimum(outside, 1)
 
 
 @dataclasses.dataclass(frozen=True)

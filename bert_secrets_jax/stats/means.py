@@ -5,7 +5,7 @@ with the greatest t of all masks in resamples of the examples (bootstrap-t, Efro
 1993, chapter 12; max-T, Westfall and Young 1993). Flips of signs would find too much, because
 changes of a loss are skewed.
 
-Axes: M masks, E examples, R resamples.
+Axes: M masks, E examples, R resamples, 2 sides.
 """
 
 from collections.abc import Sequence
@@ -14,12 +14,11 @@ import numpy as np
 from jaxtyping import Float
 
 from bert_secrets_jax.brief import shortened
-from bert_secrets_jax.stats.corrections import benjamini_hochberg, max_t
+from bert_secrets_jax.stats.corrections import benjamini_hochberg, calibrated_count, max_t
 from bert_secrets_jax.stats.effects import Effects, Outcome
 from bert_secrets_jax.stats.influence import limits, p_unseen, share_unseen
 from bert_secrets_jax.stats.resampling import bootstrap_t
 from bert_secrets_jax.stats.scores import ROUNDING, PerMask
-from bert_secrets_jax.stats.shrinkage import calibrated_count, shrink
 from bert_secrets_jax.stats.student import LEVEL, detectable, p_above
 
 # Fewer examples give no interval at all, and fewer than the second one a little too narrow.
@@ -54,7 +53,8 @@ def assess_means(
       intact: The outcome of the intact model.
       share: The weight of each example in a ratio, with a mean of 1 [E]; None weighs all alike.
       margin: The size of a difference from which on it matters, and the part of each example in it
-        [E]; `equivalent` is then tested, by two one-sided tests and max-T. None tests nothing.
+        [E]. Whether differences are beyond it or within it is then tested, by one-sided tests on
+        either side and max-T. None counts any difference.
       seed: The seed of the resamples.
 
     Raises:
@@ -86,32 +86,36 @@ def assess_means(
     p_values = np.minimum(np.maximum(sides * p_above(extreme, count - 1), unseen), 1)
     resampled = bootstrap_t(linear, share, seed=seed)
     largest = (resampled if one_sided else np.abs(resampled)).max(axis=1)
-    shrunken = fewest = None
-    if not one_sided:
-        upper = p_above(resampled, count - 1)
-        # A resample that counts against any finding counts on either side.
-        lower = np.where(np.isinf(resampled), 0, 1 - upper)
-        shrunken = shrink(
-            difference,
-            np.where(np.isinf(t), 0, error),
-            at_least=calibrated_count(p_values, 2 * np.minimum(upper, lower)),
-        )
-        # One sentence says both.
-        fewest = (
-            calibrated_count(p_above(-t, count - 1), lower, level=LEVEL / 2),
-            calibrated_count(p_above(t, count - 1), upper, level=LEVEL / 2),
-        )
     # Bonferroni's bar, which max-T is below: what is said to be found is found.
     level = LEVEL / sides / masks
     found = detectable(error, count - 1, level)
     found = np.maximum(found, farthest * share_unseen(level, count))
-    equivalent = None
+    bar, part = (0.0, 0 * share) if margin is None or margin[0] <= 0 else margin
+    outside, drawn = np.stack([t, -t]), np.stack([resampled, _turned(resampled)])
+    corrected = np.maximum(max_t(extreme, largest), np.minimum(masks * unseen, 1))
+    beyond, equivalent, fewest = corrected, None, None
     if margin is not None:
-        inside = np.maximum(margin[0] - np.abs(difference), 0)
-        equivalent = np.maximum(
-            _equivalent(difference, linear, *margin, seed=seed),
-            np.minimum(masks * p_unseen(inside, farthest, count), 1),
+        inside, within = _within(difference, linear, bar, part, seed=seed)
+        outside, drawn = -inside, _turned(within)
+        unseen_inside = p_unseen(np.maximum(bar - np.abs(difference), 0), farthest, count)
+        equivalent = max_t(inside.min(axis=0), within.max(axis=(0, 2)))
+        equivalent = np.maximum(equivalent, np.minimum(masks * unseen_inside, 1))
+    if not one_sided:
+        ahead = np.maximum(np.abs(difference) - bar, 0)
+        unseen_outside = np.minimum(sides * p_unseen(ahead, farthest, count), 1)
+        beyond = max_t(outside.max(axis=0), drawn.max(axis=(0, 2)))
+        beyond = np.maximum(beyond, np.minimum(masks * unseen_outside, 1))
+        beyond = np.maximum(beyond, corrected)
+        # One sentence says both, so each has half of the level.
+        higher, lower = (
+            calibrated_count(
+                np.maximum(p_above(each, count - 1), unseen_outside),
+                p_above(at_random, count - 1),
+                level=LEVEL / 2,
+            )
+            for each, at_random in zip(outside, drawn, strict=True)
         )
+        fewest = lower, higher
     low, high = limits(difference, linear, of_one=(farthest, farthest))
     return Effects(
         names=names,
@@ -119,7 +123,7 @@ def assess_means(
         low=low,
         high=high,
         p_value=p_values,
-        corrected=np.maximum(max_t(extreme, largest), np.minimum(masks * unseen, 1)),
+        corrected=corrected,
         sample=count,
         sample_of=sample_of,
         outcome=outcome,
@@ -128,28 +132,36 @@ def assess_means(
         correction='max-T',
         benjamini_hochberg=benjamini_hochberg(p_values),
         detectable=outcome.counts_from + found,
-        margin=max(margin[0], 0.0) if margin else np.nan,
+        margin=outcome.counts_from or bar,
+        beyond=beyond,
         equivalent=equivalent,
-        shrunken=shrunken,
         fewest=fewest,
     )
 
 
-def _equivalent(
+def _within(
     difference: PerMask,
     linear: Float[np.ndarray, 'M E'],
     margin: float,
     part: Float[np.ndarray, ' E'],
     *,
     seed: int,
-) -> PerMask:
-    """Return p-values of differences that reach the margin on either side, corrected by max-T.
+) -> tuple[Float[np.ndarray, '2 M'], Float[np.ndarray, '2 R M']]:
+    """Return t of how far differences are below the margin and above minus the margin.
 
-    The margin is measured on the same examples, and its error counts.
+    The second value is that of resamples in which all differences are at that border. The margin
+    is measured on the same examples, and its error counts.
     """
-    count = len(part)
-    distance = np.concatenate([margin - difference, margin + difference])
-    inside = np.concatenate([part - linear, part + linear])
-    error = inside.std(axis=1, ddof=1) / np.sqrt(count)
-    t = (distance / np.where(error > 0, error, np.inf)).reshape(2, -1).min(axis=0)
-    return max_t(t, bootstrap_t(inside, np.ones(count), seed=seed).max(axis=1))
+    distance = np.stack([margin - difference, margin + difference])
+    inside = np.stack([part - linear, part + linear])
+    error = inside.std(axis=2, ddof=1) / np.sqrt(len(part))
+    # A change that is the same everywhere has no error, and may be small, but not too great.
+    t = np.where(distance > 0, np.inf, 0.0)
+    np.divide(distance, error, out=t, where=error > 0)
+    resampled = bootstrap_t(np.concatenate(inside), np.ones(len(part)), seed=seed)
+    return t, resampled.reshape(len(resampled), *t.shape).swapaxes(0, 1)
+
+
+def _turned(resampled: np.ndarray) -> np.ndarray:
+    """Return t with its sign turned; a resample that counts against any finding still does."""
+    return np.where(np.isinf(resampled), np.inf, -resampled)

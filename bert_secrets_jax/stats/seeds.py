@@ -28,7 +28,6 @@ from bert_secrets_jax.stats.influence import per_example as per_example
 from bert_secrets_jax.stats.resampling import sign_flip_test
 from bert_secrets_jax.stats.scores import METRICS as METRICS
 from bert_secrets_jax.stats.scores import PerMask, bisected, quietly
-from bert_secrets_jax.stats.shrinkage import shrink
 from bert_secrets_jax.stats.student import LEVEL, POWER, reach
 
 # Up to so many flips of the seeds' signs are all made, which is exact for up to 12 seeds.
@@ -139,14 +138,10 @@ def _over_seeds(
     first, variance = alone[0], crossed_variance(values, counts=counts)
     effects = np.stack([each.difference for each in alone])
     mean, half = effects.mean(axis=0), variance.half_width
-    # An outcome that cannot fall counts from this on.
-    above = effects - first.outcome.counts_from
-    p_values = variance.p_values(above.mean(axis=0)), max_t(above)
-    if first.outcome.counts_from:
-        p_values = [np.where(above.mean(axis=0) > 0, each, 1.0) for each in p_values]
-    p_value, by_flips = p_values
-    error = np.sqrt(variance.of_seeds + variance.of_examples)
-    plain = first.shrunken is not None
+    p_value, by_flips = _p_within(first.outcome.counts_from, effects, variance)
+    # Each fine-tuning has its margin: they share one.
+    margin = float(np.mean([each.margin for each in alone]))
+    p_beyond, flips_beyond = _p_within(margin, effects, variance)
     critical = variance.least_significant(LEVEL / len(mean))
     found = first.outcome.counts_from + variance.detectable(len(mean))
     by_seed = _by_seed(alone, holm(p_value), by_flips, values)
@@ -166,19 +161,22 @@ def _over_seeds(
         correction='Holm and flips of seeds',
         critical=critical,
         detectable=found,
-        shrunken=shrink(mean, _as_normal(mean, error, p_value)) if plain else None,
+        margin=margin,
+        beyond=np.maximum(holm(p_beyond), flips_beyond),
         seeds=by_seed,
     )
 
 
-def _as_normal(mean: PerMask, error: PerMask, p_value: PerMask) -> PerMask:
-    """Return the errors with which normal means would have these p-values.
+def _p_within(margin: float, effects: OfSeeds, variance: Variance) -> tuple[PerMask, PerMask]:
+    """Return p-values [M] of means within the margin: by the variance, and by flips of signs.
 
-    Few seeds tell little about an error, so that Student's t is often large by chance.
+    The flips are corrected for all masks.
     """
-    z = reach(tail=np.clip(p_value, _LEAST, 1) / 2)
-    with np.errstate(divide='ignore', invalid='ignore'):
-        return np.where(z > 0, np.abs(mean) / z, error)
+    mean = effects.mean(axis=0)
+    ahead = effects - margin * np.sign(mean)
+    within = np.abs(mean) < margin
+    by_variance, by_flips = variance.p_values(ahead.mean(axis=0)), max_t(ahead)
+    return np.where(within, 1.0, by_variance), np.where(within, 1.0, by_flips)
 
 
 def as_one_seed(alone: Effects) -> Effects:
@@ -196,8 +194,10 @@ def _by_seed(
 ) -> BySeed:
     effects = np.stack([each.difference for each in alone])
     corrected = np.stack([each.corrected for each in alone])
-    real, worse = corrected <= LEVEL, np.stack([each.gain for each in alone]) < 0
-    second = np.sort(np.where(worse, corrected, 1.0), axis=0)[min(1, len(alone) - 1)]
+    worse = np.stack([each.gain for each in alone]) < 0
+    beyond = [each.corrected if each.beyond is None else each.beyond for each in alone]
+    p_worse = np.where(worse, beyond, 1.0)
+    second = np.sort(p_worse, axis=0)[min(1, len(alone) - 1)]
     return BySeed(
         intact=np.array([each.intact for each in alone]),
         difference=effects,
@@ -205,8 +205,8 @@ def _by_seed(
         holm=by_holm,
         max_t=by_flips,
         least_p=least_p(len(alone)),
-        significant_share=real.mean(axis=0),
-        needed_share=(real & worse).mean(axis=0),
+        significant_share=(corrected <= LEVEL).mean(axis=0),
+        needed_share=(p_worse <= LEVEL).mean(axis=0),
         needed_p=np.minimum(len(alone) * second, 1) if len(alone) > 1 else np.ones(len(second)),
         agreement=agreement(effects, values),
     )

@@ -20,7 +20,7 @@ from bert_secrets_jax.stats.corrections import benjamini_hochberg as benjamini_h
 from bert_secrets_jax.stats.corrections import holm as holm
 from bert_secrets_jax.stats.corrections import max_t
 from bert_secrets_jax.stats.effects import Effects, Outcome
-from bert_secrets_jax.stats.intervals import count, score_equivalence, score_limits
+from bert_secrets_jax.stats.intervals import against_margin, count, score_limits
 from bert_secrets_jax.stats.power import (
     critical_of_mcnemar,
     smallest_effects,
@@ -94,7 +94,7 @@ def assess(
         counted = count(*given)
         low, high = score_limits(counted, below=0.025, above=0.025)
         critical, detectable = smallest_effects(counted, level=level, power=POWER)
-        tost = score_equivalence(counted, MARGIN)
+        tost, beyond = against_margin(counted, MARGIN)
         if metric in ('accuracy', 'f1_micro'):
             test, p_value = 'exact McNemar', mcnemar(*given[1:])
             critical = critical_of_mcnemar(counted, level=level)
@@ -114,14 +114,16 @@ def assess(
         critical, detectable = np.maximum(critical, least), np.maximum(detectable, least)
         tost = influence.p_matters(difference, parts, MARGIN, of_one=of_one)
         test = "Student's t, by parts"
-        p_value = influence.p_zero(difference, parts, of_one=of_one)
+        p_value = influence.p_within(difference, parts, of_one=of_one)
+        beyond = influence.p_within(difference, parts, MARGIN, of_one=of_one)
+    corrected = holm(p_value)
     return Effects(
         names=names,
         difference=difference,
         low=low,
         high=high,
         p_value=p_value,
-        corrected=holm(p_value),
+        corrected=corrected,
         sample=len(labels),
         outcome=Outcome(metric),
         margin=MARGIN,
@@ -131,6 +133,7 @@ def assess(
         critical=critical,
         detectable=detectable,
         changed=np.sum(predictions != baseline, axis=1).astype(np.float64),
+        beyond=np.maximum(holm(beyond), corrected),
         tost=tost,
         equivalent=holm(tost),
         unseen=unseen_change(metric, baseline, labels),

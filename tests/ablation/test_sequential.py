@@ -9,7 +9,6 @@ import bert_secrets_jax as bs
 from bert_secrets_jax.ablation import sequential
 from bert_secrets_jax.ablation.outcomes import assess_changes, assess_outcomes
 from bert_secrets_jax.ablation.sequential import VERDICTS
-from bert_secrets_jax.analyses.common.effects import findings_of_outcomes
 from bert_secrets_jax.stats.effects import loss_in
 from bert_secrets_jax.stats.sequential import intervals
 from tests.conftest import PAIRS, killed_after_a_part
@@ -286,24 +285,6 @@ def test_so_many_examples_are_enough():
     ]
     # Two standard errors, and that of the first block.
     assert 0.66 <= np.mean(found) <= 0.94
-
-
-def test_a_finding_says_how_many_are_enough():
-    rng = np.random.default_rng(2)
-    signs = np.array([1, -1, 1, 1, -1, 1])[:, None]
-    effects = means_of(0.012 * signs + 0.05 * rng.normal(size=(6, 80)))
-    assert (effects.corrected > 0.05).all()
-    findings = findings_of_outcomes({'discrimination': effects}, 'heads', source='here')
-    (said,) = [each for each in findings if 'clearest effect' in each.name]
-    closest = effects.names.index(said.where)
-    needed = effects.examples_for(abs(float(effects.shrunken.mean[closest])))[closest]
-    assert needed > 80 and said.estimate == pytest.approx(needed, rel=0.05)
-    assert f' {said.where}, ' in said.sentence and f'{said.estimate:,} ex' in said.sentence
-    # Neither where all is found nor where nothing seems to be there.
-    for of_heads in (1.0, 0.0 * signs):
-        others = means_of(of_heads + 0.05 * np.random.default_rng(0).normal(size=(6, 80)))
-        findings = findings_of_outcomes({'discrimination': others}, 'heads', source='here')
-        assert not any('clearest effect' in each.name for each in findings)
 
 
 def test_unknown_numbers_of_examples_are_refused():

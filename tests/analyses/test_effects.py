@@ -10,7 +10,7 @@ import scipy.stats
 
 import bert_secrets_jax as bs
 from bert_secrets_jax.ablation.masked_lm import assess_losses, frequency_loss
-from bert_secrets_jax.ablation.outcomes import assess_outcomes
+from bert_secrets_jax.ablation.outcomes import ANSWERS, assess_outcomes
 from bert_secrets_jax.ablation.sweep import Descent
 from bert_secrets_jax.analyses.common.effects import (
     draw_outcome,
@@ -20,7 +20,6 @@ from bert_secrets_jax.analyses.common.effects import (
     label_of,
 )
 from bert_secrets_jax.stats.effects import Outcome, loss_in
-from bert_secrets_jax.stats.shrinkage import Shrunken
 from bert_secrets_jax.stats.student import LEVEL
 from tests.ablation.test_outcomes import margins
 from tests.analyses.conftest import with_outliers
@@ -65,8 +64,9 @@ def told_apart(changes, **fields):
         changes, changes - 0.001, changes + 0.001, np.where(changes, 0.01, 1.0), heads=6
     )
     lead = Outcome('discrimination', 'nats', 1.0, 4, more_is_better=False)
-    fields = {key: np.array(each) if key == 'detectable' else each for key, each in fields.items()}
-    return dataclasses.replace(found, outcome=lead, **fields)
+    arrays = 'detectable', 'beyond', 'equivalent'
+    fields = {key: np.array(each) if key in arrays else each for key, each in fields.items()}
+    return dataclasses.replace(found, **{'outcome': lead} | fields)
 
 
 KEPT = ['ablation_over_seeds', 'masked_lm_ablation', 'importance', 'pruning']
@@ -125,39 +125,65 @@ def test_a_loss_is_raised_by_what_a_score_is_lowered_by():
     loss = dataclasses.replace(score, outcome=loss_in('nats'))
     told = [next(findings_of(each, 'heads', source='')).sentence for each in (score, loss)]
     assert told == [
-        '1 of 3 heads (L1-H1), lost alone, lowers score significantly; 1 raises it.',
-        '1 of 3 heads (L1-H2), lost alone, raises the loss significantly; 1 lowers it.',
+        'Of 3 heads, each lost alone, 1 lowers score (L1-H1), 1 raises it; 1 is open.',
+        'Of 3 heads, each lost alone, 1 raises the loss (L1-H2), 1 lowers it; 1 is open.',
     ]
 
 
+SCALE = {'beyond': [0.01, 1, 0.01, 1, 1, 1], 'equivalent': [1, 0.01, 1, 0.01, 1, 1], 'margin': 0.02}
+
+
 @pytest.mark.parametrize(
-    ('changes', 'said'),
+    ('changes', 'fields', 'said'),
     [
         (
             [0.1] * 5 + [0],
-            'Each of 5 of 6 layers, lost alone, worsens telling texts apart significantly.',
+            {},
+            'Of 6 layers, each lost alone, 5 worsen telling texts apart; 1 is open.',
         ),
         (
             [0.1, 0.1, -0.1, -0.1, 0, 0],
-            'Each of 2 of 6 layers (L1-H1, L1-H2), lost alone, worsens telling texts apart '
-            'significantly; each of 2 improves it.',
+            {'fewest': (4, 1)},
+            'Of 6 layers, each lost alone, 2 worsen telling texts apart (L1-H1, L1-H2), 2 improve '
+            'it; 2 are open. At least 1 worsens it and 4 improve it, though not all can be named.',
         ),
         (
-            [-0.1, -0.1, 0, 0, 0, 0],
-            'Each of 2 of 6 layers, lost alone, improves telling texts apart significantly; none '
-            'worsens it.',
+            [-0.1] * 6,
+            {'fewest': (6, 0)},
+            'Of 6 layers, each lost alone, 6 improve telling texts apart.',
         ),
         (
             [0] * 6,
-            'None of the 6 layers is shown to matter to telling texts apart. For a typical one, '
-            'changes below about 0.012 nats may stay hidden.',
+            {},
+            'None of the 6 layers is shown to change telling texts apart; 6 are open. For a '
+            'typical one, changes below about 0.012 nats may stay hidden.',
+        ),
+        # A sure change may be a small one, or one of which neither is known.
+        (
+            [0.1, 0.01, -0.1, 0, 0.03, 0],
+            SCALE,
+            'Of 6 layers, each lost alone, 1 worsens telling texts apart by over 0.02 nats '
+            '(L1-H1), 1 improves it; 2 do not matter, 2 are open.',
+        ),
+        (
+            [0.1, 0.01, -0.1, 0, 0.03, 0],
+            SCALE | {'outcome': Outcome('f1')},
+            'Of 6 layers, each lost alone, 1 lowers F1 by over 2 points (L1-H3), 1 raises it; '
+            '2 do not matter, 2 are open.',
+        ),
+        (
+            [0.1, 0.01, 0.1, 0, 0.03, 0],
+            SCALE | {'outcome': ANSWERS},
+            'Of 6 layers, each lost alone, 2 move the answers by over 5% of their spread; 2 do '
+            'not matter, 2 are open.',
         ),
     ],
 )
-def test_what_is_lost_one_at_a_time_is_not_told_as_lost_at_once(changes, said):
+def test_every_mask_is_counted_once_by_what_losing_it_does(changes, fields, said):
     """And what stays hidden is that of a typical one."""
-    lead = told_apart(changes, detectable=[0.01, 0.011, 0.012, 0.012, 0.02, 0.03])
+    lead = told_apart(changes, detectable=[0.01, 0.011, 0.012, 0.012, 0.02, 0.03], **fields)
     assert next(findings_of(lead, 'layers', source='')).sentence == said
+    lead = told_apart(changes, detectable=[0.01, 0.011, 0.012, 0.012, 0.02, 0.03])
     found = {each.name: each.sentence for each in findings_of(lead, 'layers', source='')}
     power = found['layers: smallest effect that can be found']
     assert power.startswith('Typically, a change of 0.012 nats is noticed')
@@ -181,60 +207,6 @@ def test_each_effect_has_its_own_bound_and_its_correction():
     assert told.record.endswith('p = 0.04).')
 
 
-def test_the_heads_of_a_count_are_not_known():
-    """Where none is shown to matter, the test cannot say which of them do."""
-    shrunken = Shrunken(np.zeros(6), at_least=5)
-    for changes, which in (
-        ([0] * 6, ', but the test cannot say which.'),
-        ([0.1] + [0] * 5, ', though not all can be named.'),
-    ):
-        lead = told_apart(changes, shrunken=shrunken, fewest=(1, 4), detectable=np.ones(6))
-        said = [
-            each.sentence
-            for each in findings_of_outcomes({'discrimination': lead}, 'heads', source='')
-        ]
-        assert f'At least 5 of 6 heads have some effect{which}' in said
-        assert (
-            'Lost alone, at least 1 of 6 heads improves telling texts apart and at least 4 worsen '
-            f'it{which}' in said
-        )
-    # All six are known, whatever is significant.
-    lead = dataclasses.replace(
-        lead, shrunken=dataclasses.replace(shrunken, at_least=6), fewest=(0, 6)
-    )
-    told = findings_of_outcomes({'discrimination': lead}, 'heads', source='')
-    said = [each.sentence for each in told]
-    assert 'At least 6 of 6 heads have some effect.' in said
-    assert 'Lost alone, at least 6 of 6 heads worsen telling texts apart.' in said
-
-
-@pytest.mark.parametrize(
-    ('unit', 'said'),
-    [
-        (
-            'nats',
-            '4 of 6 heads are shown to change telling texts apart by less than 0.01 nats, 5% of '
-            'what the model knows. 2 of these are significant nonetheless; 1 is open.',
-        ),
-        (
-            'points',
-            '4 of 6 heads are shown to change telling texts apart by less than 1 points. 2 of '
-            'these are significant nonetheless; for 1, these examples cannot tell.',
-        ),
-    ],
-)
-def test_what_matters_little_and_is_needed_is_told(unit, said):
-    lead = told_apart([0.1, 0.005, 0.005, 0, 0, 0], detectable=np.ones(6), margin=0.01)
-    lead = dataclasses.replace(lead, equivalent=np.array([1.0, 0, 0, 0, 0, 1]))
-    if unit == 'points':
-        lead = dataclasses.replace(lead, outcome=Outcome('discrimination'))
-    found = {each.name: each.sentence for each in findings_of(lead, 'heads', source='')}
-    assert found['heads: shown to matter little'] == said
-    none = dataclasses.replace(lead, corrected=np.ones(6))
-    found = {each.name: each.sentence for each in findings_of(none, 'heads', source='')}
-    assert 'nonetheless' not in found['heads: shown to matter little']
-
-
 def test_a_regression_is_told_in_words_of_its_error():
     rng = np.random.default_rng(0)
     values = rng.normal(size=300)
@@ -242,7 +214,7 @@ def test_a_regression_is_told_in_words_of_its_error():
     logits[1] += rng.normal(size=(300, 1))
     found = assess_outcomes([logits], values, names=['L1-H1', 'L1-H2'])
     told = ' '.join(each.sentence for each in findings_of_outcomes(found, 'heads', source=''))
-    said = '1 of 2 heads (L1-H1), lost alone, raises the error after a fit of scale and offset'
+    said = '1 raises the error after a fit of scale and offset by over'
     assert said in told and 'told apart' not in told and 'telling' not in told
     lead = found['discrimination']
     assert label_of(lead) == 'change after a fit of scale and offset (squared error)'
@@ -292,18 +264,20 @@ def test_findings_are_those_of_the_frame(results, name, frame, change, corrected
         for each in results[name].findings()
         if model in each.name and ('discrimination' in each.name) == told_apart
     }
-    worst, needed = (
+    worst, counted = (
         next(each for label, each in told.items() if label.startswith('heads') and end in label)
-        for end in ('worst to lose', 'significantly needed')
+        for end in ('worst to lose', 'that matter')
     )
     index = int(values.argmin() if of_score else values.argmax())
     assert worst.estimate == pytest.approx(values[index]) and worst.low <= worst.high
     assert worst.where == f'L{index // 4 + 1}-H{index % 4 + 1}'
-    assert worst.p >= frame[corrected].iloc[index] - 1e-12 and needed.unit == 'of 12 heads'
-    lower = values < 0 if of_score else values > 0
-    significant = lower & (frame[corrected] <= LEVEL)
-    assert needed.estimate <= significant.sum()
-    assert needed.estimate == significant.sum() or name == 'ablation_over_seeds'
+    assert worst.p >= frame[corrected].iloc[index] - 1e-12 and counted.unit == 'of 12 heads'
+    if 'verdict' in frame:
+        matter = frame['verdict'].isin(['worse', 'better'])
+        assert (frame[corrected][matter] <= LEVEL).all()
+    else:
+        matter = frame[corrected] <= LEVEL
+    assert counted.estimate == matter.sum()
 
 
 def test_a_head_that_half_of_the_fine_tunings_need_is_seen():
@@ -332,10 +306,8 @@ def test_a_head_that_half_of_the_fine_tunings_need_is_seen():
         in said
     )
     leading = next(findings_of(lead, 'heads', source='')).sentence
-    assert leading == (
-        '1 of 4 heads, lost alone, worsens telling texts apart in some fine-tunings; none is shown '
-        'to on average.'
-    )
+    assert leading.startswith('None of the 4 heads is shown to change telling texts apart by over')
+    assert leading.endswith('4 are open. Of the open ones, 1 does harm in some fine-tunings.')
 
 
 def test_the_share_of_harm_has_the_interval_of_a_ratio():

@@ -8,7 +8,7 @@ import numpy as np
 from bert_secrets_jax.analyses.common import links, marks
 from bert_secrets_jax.measure.links import KINDS
 from bert_secrets_jax.report.atlas import atlas
-from bert_secrets_jax.stats.effects import Outcome, loss_in
+from bert_secrets_jax.stats.effects import BETTER, WORSE, Outcome, loss_in
 from tests.analyses.conftest import flat_table as table
 from tests.analyses.worlds import effects_of, link_test, null
 
@@ -29,14 +29,14 @@ def test_only_significant_effects_are_ringed_and_in_their_direction():
         outcome=Outcome('f1'),
     )
     (found,) = marks.mark_effects(effects, (2, 2), rank=marks.ONE_MODEL)
-    assert found.marks.tolist() == [[marks.NEEDED, marks.BETTER_WITHOUT], ['', '']]
+    assert found.marks.tolist() == [[WORSE, BETTER], ['', '']]
     # The interval is that of one head, the verdict that of all.
-    said = '-30.00 points (-50.00 to +50.00), not significant after correction for 4 heads.'
+    said = '-30.00 points (-50.00 to +50.00), open after correction for 4 heads.'
     assert said in found.sentences[1, 0]
     # Of a loss, a higher one is worse.
     loss = dataclasses.replace(effects, outcome=loss_in('nats per hidden wordpiece'))
     (found,) = marks.mark_effects(loss, (2, 2), rank=0, what='the loss')
-    assert found.marks.tolist() == [[marks.BETTER_WITHOUT, marks.NEEDED], ['', '']]
+    assert found.marks.tolist() == [[BETTER, WORSE], ['', '']]
     assert '-0.3000 nats (-0.5000 to' in found.sentences[1, 0]
 
 
@@ -109,9 +109,9 @@ def test_marks_of_all_analyses_make_one_atlas(results):
     assert atlas(list(results.values())).count('<a class="head') == 3 * 12
     ablation = results['ablation']
     _, ring = found['ablation']
-    lower, higher = ablation.sets['heads'].found.significant()
-    assert (ring.marks == marks.NEEDED).sum() == lower
-    assert (ring.marks == marks.BETTER_WITHOUT).sum() == higher
+    verdict = ablation.sets['heads'].found.verdict
+    for each in (WORSE, BETTER):
+        assert (ring.marks == each).sum() == (verdict == each).sum()
     badges = results['claims'].badges()
     unmeasured = ['--sections=' in each.evidence for each in badges]
     assert unmeasured == sorted(unmeasured) and len(set(unmeasured)) == 2

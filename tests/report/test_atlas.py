@@ -42,8 +42,8 @@ def results():
     return [
         shown(marked(at=at, rank=1, title='attends mostly to', bound='half')),
         shown(marked(at=[(0, 1)], mark='verb to <subject>', title='follows a link')),
-        shown(marked('ring', at=[(1, 1)], mark='needed', title='F1 without it', rank=1)),
-        shown(marked('ring', at=[(0, 2)], mark='needed', title='F1 over 10 fine-tunings')),
+        shown(marked('ring', at=[(1, 1)], mark='worse', title='F1 without it', rank=1)),
+        shown(marked('ring', at=[(0, 2)], mark='worse', title='F1 over 10 fine-tunings')),
         shown(marked('corner', at=[(1, 0)], mark='changed', title='pattern changed')),
         Shown(badged=badges),
     ]
@@ -59,7 +59,7 @@ def test_what_is_most_particular_colours_a_head_and_all_is_there(results):
     fragment = atlas(results)
     found = cells(fragment)
     assert [label for _, label in found.values()] == [
-        'L1-H1, next token', 'L1-H2, verb to <subject>', 'L1-H3, needed', 'L2-H1, changed',
+        'L1-H1, next token', 'L1-H2, verb to <subject>', 'L1-H3, worse', 'L2-H1, changed',
         'L2-H2', 'L2-H3, next token',
     ]  # fmt: skip
     # The result of the lower rank draws the ring if two results do.
@@ -73,7 +73,7 @@ def test_what_is_most_particular_colours_a_head_and_all_is_there(results):
 def test_what_heads_do_is_counted_as_the_atlas_colours_them():
     own = marked(at=[(0, 0), (0, 1), (1, 2)], rank=1, bound='half')
     marks = [own, marked(at=[(0, 1)], mark='obj')]
-    marks += [marked('ring', mark='needed', title='F1 without it')]
+    marks += [marked('ring', mark='worse', title='F1 without it')]
     told = what_heads_do(marks, marks)
     assert told == (
         'Each of the 6 heads counts once, by the most specific thing that it does: 2 next token, '
@@ -173,10 +173,10 @@ def test_the_same_mark_is_drawn_alike_on_models_beside_each_other():
     """Alone, each would begin with the first colour. The red ring is for the worse."""
     one, other = (
         [shown(marked(at=at, mark=mark), marked('ring', at=at, mark=ring))]
-        for at, mark, ring in (([(0, 0)], 'self', 'needed'), ([(1, 0)], 'next', 'better without'))
+        for at, mark, ring in (([(0, 0)], 'self', 'worse'), ([(1, 0)], 'next', 'better'))
     )
     drawn = drawn_alike([one, other])
-    assert set(drawn.looks) == {'self', 'next'} and drawn.rings == ('needed', 'better without')
+    assert set(drawn.looks) == {'self', 'next'} and drawn.rings == ('worse', 'better')
     fragments = [atlas(each, drawn=drawn) for each in (one, other)]
     for fragment, mark in zip(fragments, ('self', 'next'), strict=True):
         assert set(re.findall(r'--fill:(#[0-9a-f]{6})', fragment)) == {look(mark).fill}

@@ -119,7 +119,7 @@ def test_p_values_are_those_of_the_limits():
                 for mask, bound in enumerate(at)
             ]
             np.testing.assert_allclose(found, tail, rtol=1e-9)
-        p_values = influence.p_zero(difference, parts, of_one=of_one)
+        p_values = influence.p_within(difference, parts, of_one=of_one)
         low, high = influence.limits(difference, parts, of_one=of_one)
         np.testing.assert_array_equal(p_values <= 0.05, (low > 0) | (high < 0))
 

@@ -179,11 +179,11 @@ def test_equivalence_is_seldom_claimed_at_the_border(metric, examples):
             shares = at_the_border(metric, changed, 0.005, sign)
             table, truth = drawn(metric, shares, examples, seed=6)
             assert abs(truth) == pytest.approx(0.005)
-            rate = np.mean(intervals.score_equivalence(table, 0.005) <= 0.05)
+            rate = np.mean(intervals.against_margin(table, 0.005)[0] <= 0.05)
             assert rate <= 0.05 + error, (sign, changed, rate)
 
 
 def test_equivalence_is_found_where_there_is_none_to_fear():
     for examples, changed, least in ((872, 0, 1.0), (4000, 0.004, 0.9), (20_000, 0.02, 0.9)):
         table, _ = drawn('accuracy', world('to and fro', changed), examples, seed=7, draws=500)
-        assert np.mean(intervals.score_equivalence(table, 0.005) <= 0.05) >= least
+        assert np.mean(intervals.against_margin(table, 0.005)[0] <= 0.05) >= least

@@ -13,10 +13,11 @@ import numpy as np
 from bert_secrets_jax import paper
 from bert_secrets_jax.analyses import verdicts
 from bert_secrets_jax.analyses.common.disabling import Ablated, instead
-from bert_secrets_jax.analyses.common.effects import title_of
+from bert_secrets_jax.analyses.common.effects import margin_of, title_of
 from bert_secrets_jax.analyses.verdicts import Claim, Verdict
 from bert_secrets_jax.analyses.verdicts.verdict import with_more
 from bert_secrets_jax.runs.result import Result, Subject, framed, given_by
+from bert_secrets_jax.stats.effects import BETTER
 
 if TYPE_CHECKING:
     import pandas
@@ -132,16 +133,12 @@ def _effects(ablated: Ablated) -> verdicts.Effects:
 
 def _told_apart(ablated: Ablated, verdict: Verdict) -> Verdict:
     """Return a verdict on the score with a sentence on telling texts apart beside it."""
-    lead, helps = ablated.lead, ablated.lead.gain > 0
-    # How many lower it, and how many raise it; that is told for one model alone.
-    helping = lead.fewest[lead.outcome.more_is_better] if lead.fewest else 0
-    said = ' For {told_apart} of them, losing it improves {outcome} significantly'
+    lead = ablated.lead
     return with_more(
         verdict,
-        f'{said}, and for at least {{helping}} at all.' if helping else f'{said}.',
-        told_apart=int((helps & (lead.corrected <= verdicts.LEVEL)).sum()),
+        f' For {{told_apart}} of them, losing it improves {{outcome}} by {margin_of(lead)}.',
+        told_apart=int((lead.verdict == BETTER).sum()),
         outcome=title_of(lead),
-        helping=helping,
     )
 
 

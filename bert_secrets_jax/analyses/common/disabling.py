@@ -69,7 +69,7 @@ class Ablated:
       elsewhere: The gain here of the mask that is best on other examples; None without others.
     """
 
-    FORMAT: ClassVar[int] = 7
+    FORMAT: ClassVar[int] = 8
 
     masks: np.ndarray
     assessed: Mapping[str, Effects]

@@ -3,7 +3,6 @@
 Shapes: M masks, L layers, N heads, E examples.
 """
 
-import dataclasses
 import functools
 import math
 import operator
@@ -16,15 +15,12 @@ from jaxtyping import Float
 
 from bert_secrets_jax import plots
 from bert_secrets_jax.ablation.masked_lm import assess_losses
-from bert_secrets_jax.ablation.outcomes import COUNTS_FROM
 from bert_secrets_jax.finetune.metrics import TITLES
 from bert_secrets_jax.measure.colours import Colours
 from bert_secrets_jax.names import counted, head_name
 from bert_secrets_jax.runs.findings import how_many, measured
 from bert_secrets_jax.runs.result import Figures, Finding, Result, drawn, framed
-from bert_secrets_jax.stats.effects import Agreement, Effects, loss_in
-from bert_secrets_jax.stats.means import FEWEST
-from bert_secrets_jax.stats.shrinkage import Shrunken
+from bert_secrets_jax.stats.effects import NO_MATTER, OPEN, WORSE, Agreement, Effects, loss_in
 from bert_secrets_jax.stats.student import LEVEL, POWER, ratio_interval
 
 if TYPE_CHECKING:
@@ -67,7 +63,8 @@ _OF_OUTCOMES = {
     **INTERVAL,
     'p_value': 'p_value',
     'p_corrected': 'corrected',
-    'shrunken': 'shrunken.mean',
+    'p_beyond': 'beyond',
+    'verdict': 'verdict',
 }
 # Those of the share of fine-tunings that need it.
 NEEDED_IN = {
@@ -81,13 +78,8 @@ _ONE_MODEL = {'p_benjamini_hochberg': 'benjamini_hochberg', 'p_tost_corrected': 
 _IN_POINTS = '_points', 'change'
 # Words for the masks of a set, by its name, as captions have them.
 WITHOUT = {'heads': 'each head', 'layers': 'all heads of a layer'}
-# The name of the finding that counts them, such as 'heads'.
-NEEDED = '{}: significantly needed'
-AT_LEAST = '{}: with any effect, at least'
-IDLE = '{}: shown to matter little'
-HELPING = '{}: better lost, at least'
-# An effect that takes a hundred times the examples is no advice.
-_FAR = 10
+# The name of the finding that counts what matters, of masks such as 'heads'.
+MATTER = '{}: that matter'
 
 
 def title_of(effects: Effects) -> str:
@@ -108,6 +100,14 @@ def label_of(effects: Effects) -> str:
     title = title_of(effects)
     name = _LABELS.get(title, f'change of {title}')
     return f'{name} ({_short(effects)})'
+
+
+def margin_of(effects: Effects) -> str:
+    """Return the size from which on a change matters, as words; empty where any does."""
+    if effects.outcome.counts_from:
+        return f'over {effects.outcome.counts_from:.0%} of their spread'
+    margin = effects.outcome.scale * effects.margin
+    return f'over {margin:.2g} {_short(effects)}' if margin else ''
 
 
 def loss_effects(losses: np.ndarray, names: Sequence[str], *, classes: int, seed: int) -> Effects:
@@ -149,10 +149,11 @@ def rows_of(effects: Effects, columns: Mapping[str, str]) -> list[tuple]:
     Columns name attributes of `Effects`, such as 'seeds.holm'. Those with a name in '_points' are
     multiplied by the outcome's scale.
     """
-    values = [
-        operator.attrgetter(attribute)(effects) * _scale(effects, column)
-        for column, attribute in columns.items()
-    ]
+    values = []
+    for column, attribute in columns.items():
+        scale, each = _scale(effects, column), operator.attrgetter(attribute)(effects)
+        each = np.full(len(effects.names), np.nan) if each is None else each
+        values.append(each if scale == 1 else each * scale)
     return list(zip(effects.names, *values, strict=True))
 
 
@@ -219,11 +220,10 @@ def notes_of(effects: Effects, shape: tuple[int, ...]) -> np.ndarray:
     """Return the effect of every head in words [L, N], with its interval."""
     scale, form = effects.outcome.scale, f'+.{effects.outcome.digits}f'
     texts = []
-    for index in range(len(effects.difference)):
+    for index, verdict in enumerate(effects.verdict):
         estimate, low, high = (f'{scale * each:{form}}' for each in _ends(effects, index))
-        sure = 'significant' if effects.corrected[index] <= LEVEL else 'not significant'
-        # The interval is that of this head alone.
-        sure += f' after correction for {counted(len(effects.names), "head")}'
+        # The interval is that of this head alone, and the verdict is for all of them.
+        sure = f'{verdict} after correction for {counted(len(effects.names), "head")}'
         texts.append(f'{estimate} {_short(effects)} ({low} to {high}), {sure}')
         if effects.seeds is not None:
             count = len(effects.seeds.intact)
@@ -233,22 +233,12 @@ def notes_of(effects: Effects, shape: tuple[int, ...]) -> np.ndarray:
 
 
 def frame_of_outcomes(outcomes: Mapping[str, Effects], disabled: str) -> 'pandas.DataFrame':
-    """Return a frame of effects on every outcome, and shrunken where the outcome is a mean."""
+    """Return a frame of effects on every outcome, with a verdict on each mask."""
     several = any(each.seeds is not None for each in outcomes.values())
     columns = _OF_OUTCOMES | (NEEDED_IN if several else _ONE_MODEL)
-    unknown = np.full(len(next(iter(outcomes.values())).names), np.nan)
-    none = Shrunken(unknown, at_least=0)
-    filled = {
-        name: dataclasses.replace(
-            each,
-            shrunken=each.shrunken or none,
-            equivalent=unknown if each.equivalent is None else each.equivalent,
-        )
-        for name, each in outcomes.items()
-    }
     caption = f'Without {WITHOUT.get(disabled, "each set")}: change by outcome, each in its unit; '
     caption += 'AUC from 0 to 1.'
-    return frame_of(filled, columns, caption, 'outcome')
+    return frame_of(outcomes, columns, caption, 'outcome')
 
 
 def draw_effects(
@@ -275,23 +265,25 @@ def draw_effects(
         figure = plots.layer_effects(*ends, label=label, **published)
         return figure.captioned(f'{caption} Lines: 95 % intervals.', source)
     grid = np.reshape(scale * effects.difference, shape)
-    circles = {'label': label, 'real': np.reshape(effects.corrected <= LEVEL, shape)}
-    circles['red'] = scale * effects.red
+    likely = effects.corrected if effects.benjamini_hochberg is None else effects.benjamini_hochberg
+    circles = {
+        'label': label,
+        'red': scale * effects.red,
+        'real': np.reshape(effects.matters, shape),
+        'likely': np.reshape(likely <= LEVEL, shape),
+    }
+    others = 'Open circles: more than chance, by however little.'
     if seeds is None:
-        assert effects.benjamini_hochberg is not None
-        circles['likely'] = np.reshape(effects.benjamini_hochberg <= LEVEL, shape)
         figure = plots.effect_grid(grid, **circles)
-        others = 'Open circles: maybe more.'
     else:
-        circles['likely'] = np.reshape((seeds.holm <= LEVEL) | (seeds.max_t <= LEVEL), shape)
         ends = scale * np.array([effects.low, effects.high])
         single = {
             effects.names[index]: (scale * seeds.difference[:, index], *ends[:, index])
             for index in effects.extremes(_DRAWN)
         }
         figure = plots.effect_grid(grid, extremes=single, **circles)
-        others = 'Open circles: by one of two tests. Right: the extreme heads, by fine-tuning.'
-    said = f'Filled circles: more than chance. {others}'
+        others += ' Right: the extreme heads, by fine-tuning.'
+    said = f'Filled circles: {margin_of(effects) or "more than chance"}. {others}'
     if not circles['real'].any() and not circles['likely'].any():
         said = 'No head differs significantly.'
     return figure.captioned(f'{caption} {said}', source)
@@ -378,39 +370,6 @@ def findings_of(
             yield effect_of(effects, index, name=f'{name}: {which}', source=source)
     if several:
         yield from _detectable(effects, name, fields)
-    if several and effects.equivalent is not None:
-        equal, real = effects.equivalent <= LEVEL, effects.corrected <= LEVEL
-        both = int((equal & real).sum())
-        of_score = effects.outcome.unit == 'points'
-        template = (
-            '{estimate} {unit} {estimate:|is|are} shown to change {outcome} by less than '
-            '{margin:g} points; for {open}, these examples cannot tell.'
-            if of_score
-            else '{estimate} {unit} {estimate:|is|are} shown to move {outcome} by less than '
-            '{share:.0%} of their spread; {open} {open:|is|are} open.'
-            if effects.outcome.counts_from
-            else '{estimate} {unit} {estimate:|is|are} shown to change {outcome} by less than '
-            '{margin:.2g} {size}, {share:.0%} of what the model knows; {open} {open:|is|are} open.'
-        )
-        # A small change may be sure, too: such a mask is also counted as needed, or better lost.
-        if both:
-            template = template.replace(
-                '; ', '. {both} of these {both:|is|are} significant nonetheless; '
-            )
-        yield how_many(
-            IDLE.format(name),
-            equal,
-            what,
-            template=template,
-            numbers={
-                'outcome': title_of(effects),
-                'margin': effects.outcome.scale * effects.margin,
-                'open': int((~equal & ~real).sum()),
-                'both': both,
-                **({} if of_score else {'size': unit_of(effects), 'share': COUNTS_FROM}),
-            },
-            **fields | {'source': 'two one-sided tests, Schuirmann 1987'},
-        )
     if effects.seeds is not None and len(effects.seeds.intact) > 1:
         yield from _between_seeds(effects, name, what, fields)
 
@@ -420,58 +379,68 @@ def _in_words(disabled: str) -> str:
 
 
 def count_of(effects: Effects, disabled: str, *, source: str, name: str = '') -> Finding:
-    """Return how many effects are real, and what may stay hidden where none is."""
-    what, least = _in_words(disabled), effects.outcome.counts_from
-    real, visible = effects.corrected <= LEVEL, _visible(effects)
-    some = int(_in_some(effects).sum())
-    better = int((real & (effects.gain > 0)).sum())
-    worse = [effects.names[at] for at in np.flatnonzero(real & (effects.gain < 0)).tolist()]
+    """Return how many masks matter, how many do not, and how many are open: all of them."""
+    what, visible, outcome = _in_words(disabled), _visible(effects), effects.outcome
+    matters, verdict, some = effects.matters, effects.verdict, _in_some(effects)
+    groups = {
+        'lower': matters & (effects.difference < 0),
+        'higher': matters & (effects.difference > 0),
+        'idle': verdict == NO_MATTER,
+        'open': verdict == OPEN,
+        'some': some,
+    }
+    least = dict(zip(('least_lower', 'least_higher'), effects.fewest or (0, 0), strict=True))
+    numbers = {key: int(each.sum()) for key, each in groups.items()} | least
+    verbs = {'lower': 'lowers', 'higher': 'raises'}
+    if outcome.counts_from:
+        verbs['higher'] = 'moves'
+    elif title_of(effects) in _OUTCOMES.values() and not outcome.more_is_better:
+        verbs = {'lower': 'improves', 'higher': 'worsens'}
+    if not outcome.more_is_better:
+        verbs = dict(reversed(verbs.items()))
+    worse = [effects.names[at] for at in np.flatnonzero(verdict == WORSE).tolist()]
     which = f' ({", ".join(worse)})' if 0 < len(worse) <= _NAMED else ''
-    worsens, mends = ('lowers', 'raises')[:: 1 if effects.outcome.more_is_better else -1]
-    if title_of(effects) in _OUTCOMES.values() and not effects.outcome.more_is_better:
-        worsens, mends = 'worsens', 'improves'
+    by = f' by {over}' if (over := margin_of(effects)) else ''
     # "Losing 5 of 6 layers" would be read as all five at once.
-    alone = '{estimate:||Each of }{estimate} {unit}{which}, lost alone, '
-    said = alone + '{worsens} {outcome} significantly'
-    said += '; {better:||each of }{better} {mends} it.' if better else '.'
-    if better and not worse:
-        said = (
-            '{better:||Each of }{better} of {count} {what}, lost alone, {mends} {outcome} '
-            'significantly; none {worsens} it.'
-        )
-    if least:
-        said = alone + 'moves {outcome} by over {least:.0%} of their spread.'
-    if not real.any():
-        said = 'None of the {count} {what} is shown to matter to {outcome}.'
-        if some:
-            said = (
-                '{some:||Each of }{some} of {count} {what}, lost alone, {worsens} {outcome} in '
-                'some fine-tunings; none is shown to on average.'
-            )
-        elif np.isfinite(visible):
-            said += ' For a typical one, changes below about {visible:.2g} {size} may stay hidden.'
-    elif some:
-        said = said.removesuffix('.') + '; {some} more {some:|does|do} so in some fine-tunings.'
+    told = _told('', verbs, numbers, f'{{outcome}}{by}{which}')
+    said = f'Of {{count}} {{what}}, each lost alone, {", ".join(told)}'
+    if not told:
+        verb = 'move' if outcome.counts_from else 'change'
+        said = f'None of the {{count}} {{what}} is shown to {verb} {{outcome}}{by}'
+    rest = {'idle': '{idle:does|do} not matter', 'open': '{open:is|are} open'}
+    rest = [words for key, words in rest.items() if numbers[key]]
+    said += f'{"; " * bool(rest)}{", ".join(rest)}.'
+    if any(numbers[f'least_{key}'] > numbers[key] for key in verbs):
+        told = _told('least_', verbs, numbers, 'it')
+        said += f' At least {" and ".join(told)}, though not all can be named.'
+    if some.any():
+        said += ' Of the open ones, {some:does|do} harm in some fine-tunings.'
+    elif not matters.any() and np.isfinite(visible):
+        said += ' For a typical one, changes below about {visible:.2g} {size} may stay hidden.'
     return how_many(
-        NEEDED.format(name or disabled),
-        real & (effects.gain < 0),
+        MATTER.format(name or disabled),
+        matters,
         what,
         template=said,
         numbers={
-            'count': len(real),
+            'count': len(verdict),
             'what': what,
             'visible': visible,
             'size': unit_of(effects),
             'outcome': re.sub('^loss$', 'the loss', title_of(effects)),
-            'better': better,
-            'some': some,
-            'which': which,
-            'worsens': worsens,
-            'mends': mends,
-            'least': least,
+            **numbers,
         },
         **sample_of(effects, source),
     )
+
+
+def _told(lead: str, verbs: Mapping[str, str], numbers: Mapping[str, int], what: str) -> list[str]:
+    """Return what masks do, if any do, such as '{lower:lowers|lower} F1'."""
+    keys = [key for key in verbs if numbers[lead + key]]
+    return [
+        f'{{{lead}{key}:{verbs[key]}|{verbs[key][:-1]}}} {"it" if at else what}'
+        for at, key in enumerate(keys)
+    ]
 
 
 def findings_of_outcomes(
@@ -489,60 +458,6 @@ def findings_of_outcomes(
                 yield from _agreement(each.seeds.agreement, label, sample_of(each, source))
             continue
         yield from findings_of(each, disabled, source=source, name=label)
-        found = int((each.corrected <= LEVEL).sum())
-        unnamed = ', though not all can be named' if found else ', but the test cannot say which'
-        count, unit = len(each.names), f'of {len(each.names)} {_in_words(disabled)}'
-        counted = 'Blanchard, Neuvial and Roquain 2020'
-        if not found:
-            yield from _enough(each, label, source)
-        if each.shrunken is not None and each.shrunken.at_least > found:
-            yield Finding(
-                name=AT_LEAST.format(label),
-                estimate=each.shrunken.at_least,
-                unit=unit,
-                template='At least {estimate} {unit} {estimate:|has|have} some effect'
-                + unnamed * (each.shrunken.at_least < count)
-                + '.',
-                **sample_of(each, counted),
-            )
-        if each.fewest is not None and sum(each.fewest) > found:
-            lower, higher = each.fewest
-            helping, harming = (higher, lower) if each.outcome.more_is_better else (lower, higher)
-            said = '{estimate} {unit} {estimate:|improves|improve} {outcome}'
-            if not helping:
-                said = '{harming} {unit} {harming:|worsens|worsen} {outcome}'
-            elif harming:
-                said += ' and at least {harming} {harming:|worsens|worsen} it'
-            yield Finding(
-                name=HELPING.format(label),
-                estimate=helping,
-                unit=unit,
-                template=f'Lost alone, at least {said}{unnamed * (max(each.fewest) < count)}.',
-                numbers={'outcome': title_of(each), 'harming': harming},
-                **sample_of(each, counted),
-            )
-
-
-def _enough(effects: Effects, name: str, source: str) -> Iterator[Finding]:
-    """Return how many examples would show the effect that comes closest to being found."""
-    # Over several models, the number of examples is not all that counts.
-    if effects.detectable is None or effects.critical is not None or effects.shrunken is None:
-        return
-    # The largest of many measured effects seems larger than it is. Shrunken ones do not.
-    size = np.abs(effects.shrunken.mean)
-    closest = int(np.argmax(size / effects.detectable))
-    if size[closest] <= max(effects.detectable[closest] / _FAR, effects.outcome.counts_from):
-        return
-    needed = max(effects.examples_for(float(size[closest]))[closest], FEWEST)
-    yield Finding(
-        name=f'{name}: examples that would show the clearest effect',
-        estimate=int(float(f'{needed:.2g}')),
-        unit=effects.sample_of,
-        where=effects.names[closest],
-        template='The effect of losing {where}, as far as it is real, would be found with about '
-        f'{{estimate:{effects.sample_of.removesuffix("s")}|{effects.sample_of}}}.',
-        **sample_of(effects, source),
-    )
 
 
 def _detectable(effects: Effects, name: str, fields: dict[str, Any]) -> Iterator[Finding]:
@@ -606,7 +521,7 @@ def _in_some(effects: Effects) -> np.ndarray:
     """Return which masks [M] some fine-tunings are shown to need, and not all on average."""
     if effects.seeds is None:
         return np.zeros(len(effects.names), bool)
-    return (effects.seeds.needed_p <= LEVEL) & ~(effects.corrected <= LEVEL)
+    return (effects.seeds.needed_p <= LEVEL) & ~effects.matters
 
 
 def _needed_in_some(effects: Effects, name: str, fields: dict[str, Any]) -> Iterator[Finding]:

@@ -15,13 +15,11 @@ from bert_secrets_jax.analyses.verdicts.claims import PRACTICAL_SHARE
 from bert_secrets_jax.measure.tables import HeadTable
 from bert_secrets_jax.runs.result import HeadMarks
 from bert_secrets_jax.stats.effects import Effects
-from bert_secrets_jax.stats.student import LEVEL
 
 # Which colour a head has of those that several results give it: what is most particular.
 LINK, SHARE, PATTERN = range(3)
 # Which results draw rings, if several do: the one for the widest population.
 OVER_SEEDS, ONE_MODEL, MASKED_LM, SIMILARITY = range(4)
-NEEDED, BETTER_WITHOUT = 'needed', 'better without'
 # A head attends mostly to what gets at least half of its attention.
 MOSTLY = 0.5
 
@@ -86,10 +84,9 @@ def mark_shares(tables: Mapping[str, HeadTable], names: Sequence[str]) -> list[H
 def mark_effects(
     effects: Effects, shape: tuple[int, ...], *, rank: int, what: str = ''
 ) -> list[HeadMarks]:
-    """Mark heads without which a model is significantly worse or better."""
+    """Mark heads without which a model is shown to be worse or better."""
     what = what or title_of(effects)
-    gain, real = np.reshape(effects.gain, shape), np.reshape(effects.corrected <= LEVEL, shape)
-    marks = np.where(real, np.where(gain < 0, NEEDED, BETTER_WITHOUT), '')
+    marks = np.reshape(np.where(effects.matters, effects.verdict, ''), shape)
     sentences = worded('Without it, {}: {}.', what, notes_of(effects, shape))
     return [
         HeadMarks(
