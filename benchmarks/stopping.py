@@ -22,6 +22,7 @@ import bert_secrets_jax as bs
 from benchmarks import timing
 from benchmarks.table import markdown
 from bert_secrets_jax.ablation.outcomes import assess_outcomes
+from bert_secrets_jax.ablation.sequential import VERDICTS
 
 _GLUE_DIR = flags.DEFINE_string('glue_dir', None, 'GLUE.')
 _TASKS = flags.DEFINE_list('tasks', [], 'Tasks of GLUE.')
@@ -34,8 +35,8 @@ _ORDERS = flags.DEFINE_integer('orders', 5, 'Orders of the texts.')
 _TIMED = flags.DEFINE_bool('timed', False, 'Both sweeps are run and timed, as CPU seconds.')
 _FOLDER = flags.DEFINE_string('folder', None, 'The folder for unfinished work.')
 COLUMNS = (
-    'sweep', 'dev texts', 'passes saved', 'needed', 'better lost', 'negligible', 'undecided',
-    'found by the fixed test',
+    'sweep', 'dev texts', 'passes saved', *VERDICTS, 'by a test of all texts: worse', 'better',
+    'does not matter',
 )  # fmt: skip
 
 
@@ -56,7 +57,7 @@ def row(name: str, logits: np.ndarray, labels: np.ndarray, *, orders: int) -> li
         f'{len(labels):,}',
         f'{saved.mean():.0%} ({saved.min():.0%} to {saved.max():.0%})',
         *(f'{count:.1f}' for count in counts.values()),
-        f'{int((fixed.corrected <= 0.05).sum())}',
+        *(f'{(fixed.verdict == verdict).sum()}' for verdict in VERDICTS[:-1]),
     ]
 
 

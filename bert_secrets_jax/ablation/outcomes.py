@@ -25,11 +25,10 @@ import scipy.stats
 from jaxtyping import Array, Bool, Float, Int, Num
 
 from bert_secrets_jax.finetune.losses import loss_per_example, losses_of
-from bert_secrets_jax.stats.effects import Effects, Outcome
+from bert_secrets_jax.stats.effects import MARGIN, Effects, Outcome, loss_in
 from bert_secrets_jax.stats.means import assess_means
 from bert_secrets_jax.stats.scores import ROUNDING
 from bert_secrets_jax.stats.seeds import assess_means_over_seeds
-from bert_secrets_jax.stats.significance import MARGIN
 
 Logits = Float[np.ndarray, 'M E C']
 Labels = Num[np.ndarray, ' E']
@@ -37,15 +36,11 @@ PerModel = Float[np.ndarray, 'M E']
 # The value of an outcome for every model, and the part of each example in it.
 Measured = tuple[Float[np.ndarray, ' M'], PerModel]
 
-# A head that moves answers by less than 5 % of their spread counts as one that does nothing. So
-# does one that changes the discrimination loss by less than 5 % of what the model knows: the loss
-# of somebody who knows how frequent classes are (or the mean value), less that of the model. Twenty
-# such heads would make up all that it knows.
-COUNTS_FROM = 0.05
+# A head that moves answers by less than 5 % of their spread counts as one that does nothing.
 ANSWERS = Outcome(
-    'answers', 'spreads', 1.0, 3, more_is_better=False, directed=False, counts_from=COUNTS_FROM
+    'answers', 'spreads', 1.0, 3, more_is_better=False, directed=False, margin=0.05, grows=True
 )
-AUC = Outcome('auc')
+AUC = Outcome('auc', margin=MARGIN)
 _LEADS = 'discrimination'
 _FOLDS = 10
 # How much the logits as they are count in a fit, in examples: of classes that are told apart
@@ -120,43 +115,27 @@ def check_labels(logits: Logits, labels: Labels, names: Sequence[str]) -> None:
 
 def _changes(logits: Logits, labels: Labels, seed: int) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield for each outcome what `assess_means` takes of the first model and all others."""
-    leading, classes = discrimination_in(logits), logits.shape[-1]
+    classes = logits.shape[-1]
+    leading = discrimination_of(labels, classes)
     again = refitted(logits, labels, seed=seed)
     whole, fitted = (losses_of(each, labels) for each in (logits, again))
-    # The least change of the loss that counts, and the part of each example in it.
-    known, of_known = _mean(_blind_loss(labels, classes) - fitted[0])
-    of_loss, same = (COUNTS_FROM * float(known), COUNTS_FROM * of_known), np.zeros(len(labels))
-    found = {leading: (_mean(fitted), of_loss)}
+    found = {leading: _mean(fitted)}
     if classes > 1 and len(np.unique(labels)) > 1:
-        found[AUC] = areas(logits, labels), (MARGIN, same)
+        found[AUC] = areas(logits, labels)
     moved = answer_changes(logits)
     if moved is not None:
-        found[ANSWERS] = moved, (COUNTS_FROM, same)
-    found[dataclasses.replace(leading, name='calibration')] = _mean(whole - fitted), of_loss
-    for outcome, ((values, parts), margin) in found.items():
-        yield (
-            outcome.name,
-            {
-                'difference': values[1:] - values[0],
-                'linear': parts[1:] - parts[0],
-                'outcome': outcome,
-                'intact': float(values[0]),
-                'margin': margin,
-            },
-        )
+        found[ANSWERS] = moved
+    found[dataclasses.replace(leading, name='calibration')] = _mean(whole - fitted)
+    for outcome, (values, parts) in found.items():
+        of_masks = {'difference': values[1:] - values[0], 'linear': parts[1:] - parts[0]}
+        yield outcome.name, of_masks | {'outcome': outcome, 'intact': float(values[0])}
 
 
-def discrimination_in(logits: Logits) -> Outcome:
-    """Return the outcome 'discrimination' with the unit that logits have."""
-    unit = 'squared error' if logits.shape[-1] == 1 else 'nats'
-    return Outcome(_LEADS, unit, 1.0, 4, more_is_better=False)
-
-
-def _blind_loss(labels: Labels, classes: int) -> Float[np.ndarray, ' E']:
-    """Return the losses of one who knows the frequencies of classes, or the mean value, alone."""
-    if classes == 1:
-        return (labels - labels.mean()) ** 2
-    return -np.log(np.bincount(labels.astype(int))[labels] / len(labels))
+def discrimination_of(labels: Labels, classes: int) -> Outcome:
+    """Return the outcome 'discrimination' of so many classes, or of a regression: one class."""
+    if classes > 1:
+        return loss_in('nats', name=_LEADS)
+    return loss_in('squared error', name=_LEADS, variance=float(labels.var()))
 
 
 def refitted(logits: Logits, labels: Labels, *, seed: int = 0) -> Logits:

@@ -19,8 +19,7 @@ from bert_secrets_jax.ablation.similarity import embedder_of, in_blocks
 from bert_secrets_jax.brief import check_name
 from bert_secrets_jax.compute import Compute
 from bert_secrets_jax.model.weights import Pretrained
-from bert_secrets_jax.stats.effects import Effects, Outcome
-from bert_secrets_jax.stats.significance import MARGIN
+from bert_secrets_jax.stats.effects import MARGIN, Effects, Outcome
 from bert_secrets_jax.stats.student import LEVEL
 
 SIDES = ('both', 'queries')
@@ -133,8 +132,8 @@ def assess_retrieval(
     """
     changes = scores[1:] - scores[0]
     about = {'names': names, 'sample_of': 'queries', 'seed': seed}
-    about |= {'intact': float(scores[0].mean()), 'margin': (MARGIN, np.zeros(scores.shape[1]))}
-    found = assess_changes(changes, outcome=Outcome(name), **about)
+    about |= {'intact': float(scores[0].mean()), 'outcome': Outcome(name, margin=MARGIN)}
+    found = assess_changes(changes, **about)
     unseen = 1 - (LEVEL / 2) ** (1 / scores.shape[1])
     none = (changes == 0).all(axis=1)
     known = {'low': -unseen, 'high': unseen, 'detectable': np.inf}

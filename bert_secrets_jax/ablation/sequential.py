@@ -21,7 +21,7 @@ from jaxtyping import Float, Int, Num, Shaped
 from bert_secrets_jax.ablation import masks as mask_sets
 from bert_secrets_jax.ablation.contexts import Means
 from bert_secrets_jax.ablation.masks import GivenMasks
-from bert_secrets_jax.ablation.outcomes import check_labels, discrimination_in, fits
+from bert_secrets_jax.ablation.outcomes import check_labels, discrimination_of, fits
 from bert_secrets_jax.ablation.resumable import encoding_for, sweep_all
 from bert_secrets_jax.ablation.sweep import Descent
 from bert_secrets_jax.brief import brief, shortened, tree
@@ -32,7 +32,7 @@ from bert_secrets_jax.finetune.losses import losses_of
 from bert_secrets_jax.model.bert import check_finite
 from bert_secrets_jax.model.weights import Pretrained
 from bert_secrets_jax.ranges import Range
-from bert_secrets_jax.stats.effects import THIS_MODEL, Outcome
+from bert_secrets_jax.stats.effects import BETTER, NO_MATTER, OPEN, THIS_MODEL, WORSE, Outcome
 from bert_secrets_jax.stats.scores import PerMask
 from bert_secrets_jax.stats.sequential import intervals
 from bert_secrets_jax.stats.student import LEVEL
@@ -40,10 +40,7 @@ from bert_secrets_jax.stats.student import LEVEL
 if TYPE_CHECKING:
     import pandas
 
-NEEDED, BETTER_LOST, NEGLIGIBLE, UNDECIDED = 'needed', 'better lost', 'negligible', 'undecided'
-VERDICTS = NEEDED, BETTER_LOST, NEGLIGIBLE, UNDECIDED
-# The true class then has 1 % less probability, in the geometric mean.
-MARGIN = 0.01
+VERDICTS = WORSE, BETTER, NO_MATTER, OPEN
 BLOCK = 50
 # Later blocks are this share of all texts before, so that many texts are few blocks.
 _GROWTH = 1 / 8
@@ -71,12 +68,12 @@ class Decided:
 
     Attributes:
       names: [M] The heads that each mask disables, such as 'L1-H2'.
-      verdict: [M] One of VERDICTS: 'needed' (texts are told apart worse without it), 'better lost'
-        (better), 'negligible' (the change is within the margin), or 'undecided'.
+      verdict: [M] One of VERDICTS, as in `Effects.verdict`: without it, texts are told apart worse
+        or better by more than the margin; it does not matter, within the margin; or open.
       examples: [M] The number of texts that the mask was computed on.
       estimate, low, high: [M] The mean change of the loss without it, after the last of its texts,
         and its interval.
-      margin: The greatest change that is negligible, in the outcome's unit.
+      margin: The change from which on losing a mask matters, in the outcome's unit.
       level: The error rate over all masks and all blocks.
       outcome: The outcome, with its unit.
       sample: The number of texts that were given.
@@ -153,9 +150,8 @@ def sweep_until_decided(
         is added.
       baseline, replacement, donor_seed: As in `sweep`. The mean and the donors are those of all
         examples.
-      margin: The greatest change of the mean loss that is negligible. None takes 0.01 nats: the
-        true class then has 1 % less probability, in the geometric mean. Of a regression it takes 1
-        % of the variance of the labels.
+      margin: The change of the mean loss from which on losing a mask matters. None takes that of
+        `bs.analyses.ablation`: 0.01 nats, or of a regression 1 % of the variance of the labels.
       level: The chance of any wrong verdict.
       block: The number of texts in the first block and the least of each later one. A later one has
         an eighth of all texts before.
@@ -268,13 +264,12 @@ def decide(
 
     active = np.arange(masks)
     first = ask(active, 0, block)
-    outcome = discrimination_in(first)
-    if margin is None:
-        margin = MARGIN * (1.0 if outcome.unit == 'nats' else float(labels.var()))
+    outcome = discrimination_of(labels, first.shape[-1])
+    margin = outcome.margin if margin is None else margin
     known = np.zeros((1 + masks, count, first.shape[-1]))
     known[:, :block] = first
     changes, extreme = np.zeros((masks, count)), (0.0, 0.0)
-    verdict, examples = np.full(masks, UNDECIDED, dtype=object), np.full(masks, block)
+    verdict, examples = np.full(masks, OPEN, dtype=object), np.full(masks, block)
     estimate, low, high = np.zeros((3, masks))
     for start, stop in _later_blocks(count, block):
         if not len(active):
@@ -288,11 +283,11 @@ def decide(
         examples[active], estimate[active] = stop, mean
         low[active], high[active] = mean - half, mean + half
         verdict[active] = np.select(
-            [low[active] > 0, high[active] < 0, np.abs(mean) + half <= margin],
-            [NEEDED, BETTER_LOST, NEGLIGIBLE],
-            UNDECIDED,
+            [low[active] > margin, high[active] < -margin, np.abs(mean) + half <= margin],
+            [WORSE, BETTER, NO_MATTER],
+            OPEN,
         )
-        active = active[verdict[active] == UNDECIDED]
+        active = active[verdict[active] == OPEN]
     return Decided(
         names=names,
         verdict=verdict.astype(str),

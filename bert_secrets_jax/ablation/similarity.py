@@ -16,7 +16,7 @@ from jaxtyping import Float, Int, Real
 from bert_secrets_jax.ablation.contexts import mean_contexts
 from bert_secrets_jax.ablation.embedding import embed
 from bert_secrets_jax.ablation.masks import GivenMasks, check_masks
-from bert_secrets_jax.ablation.outcomes import ANSWERS, COUNTS_FROM, answer_changes, assess_changes
+from bert_secrets_jax.ablation.outcomes import ANSWERS, answer_changes, assess_changes
 from bert_secrets_jax.brief import check_name
 from bert_secrets_jax.compute import Compute
 from bert_secrets_jax.data.encoding import encode
@@ -178,6 +178,5 @@ def assess_similarities(
     moved = answer_changes(cosines[..., None].astype(np.float64))
     if moved is not None:
         sizes, parts = (each[1:] for each in moved)
-        margin = COUNTS_FROM, np.zeros(parts.shape[1])
-        found['size'] = assess_means(sizes, parts, outcome=SIZE, intact=0.0, margin=margin, **about)
+        found['size'] = assess_means(sizes, parts, outcome=SIZE, intact=0.0, **about)
     return found

@@ -167,7 +167,7 @@ def similarity(
 
 def _extremes(each: Effects, label: str) -> Iterator[Finding]:
     """Yield the greatest change in either direction; sizes have one."""
-    up = 'moved most' if each.outcome.counts_from else 'raised most'
+    up = 'moved most' if each.outcome.grows else 'raised most'
     for which, sign in (('lowered most', -1), (up, 1)):
         index = int((sign * each.difference).argmax())
         if sign * each.difference[index] > 0:

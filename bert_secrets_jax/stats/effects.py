@@ -31,7 +31,8 @@ class Outcome:
       scale: The number of these units in 1: a score of 1 has 100 points.
       more_is_better: Whether a model with a greater value is better.
       directed: Whether either direction is better at all.
-      counts_from: The difference above which a change counts, for an outcome that cannot fall.
+      margin: The difference from which on a change matters, in either direction; 0 where any does.
+      grows: Whether it cannot fall. It is then tested whether it grows by more than the margin.
     """
 
     name: str
@@ -40,12 +41,27 @@ class Outcome:
     digits: int = 2
     more_is_better: bool = True
     directed: bool = True
-    counts_from: float = 0.0
+    margin: float = 0.0
+    grows: bool = False
+
+    @property
+    def counts_from(self) -> float:
+        """The difference against which a change is tested: 0, but for one that cannot fall."""
+        return self.margin if self.grows else 0.0
 
 
-def loss_in(unit: str) -> Outcome:
-    """Return the outcome of a loss in a unit, such as 'nats'."""
-    return Outcome('loss', unit, scale=1.0, digits=4, more_is_better=False)
+# Half a point of a score is too little to matter. So are 0.01 nats of a loss, by which the right
+# answer has 1 % less probability (in the geometric mean), and 1 % of the variance of true values.
+MARGIN, MARGIN_OF_LOSS = 0.005, 0.01
+
+
+def loss_in(unit: str, *, name: str = 'loss', variance: float = 0.0) -> Outcome:
+    """Return the outcome of a loss in a unit, such as 'nats', or in that of squared errors.
+
+    A margin of squared errors needs the variance of the true values.
+    """
+    margin = MARGIN_OF_LOSS * (1.0 if unit.startswith('nats') else variance)
+    return Outcome(name, unit, scale=1.0, digits=4, more_is_better=False, margin=margin)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -118,9 +134,8 @@ class Effects:
         significant at LEVEL after a correction for all M masks.
       detectable: [M] The smallest true difference that it then finds with a probability of POWER.
       changed: [M] The number of examples that are answered otherwise than by the intact model.
-      margin: The size from which on a change matters, in units of `difference`; 0 where any does.
-      beyond: [M] The p-values of a change within the margin, adjusted for M tests. Small ones show
-        that losing the mask matters.
+      beyond: [M] The p-values of a change within the outcome's margin, adjusted for M tests. Small
+        ones show that losing the mask matters.
       tost: [M] The p-value of a change by the margin or more in either direction (two one-sided
         tests). At most 0.05 means that the 90 % interval lies within it.
       equivalent: [M] The same, adjusted for M tests: for scores by Holm's method, for means of
@@ -148,7 +163,6 @@ class Effects:
     critical: PerMask | None = None
     detectable: PerMask | None = None
     changed: PerMask | None = None
-    margin: float = 0.0
     beyond: PerMask | None = None
     tost: PerMask | None = None
     equivalent: PerMask | None = None

@@ -33,7 +33,6 @@ def assess_means(
     outcome: Outcome,
     intact: float,
     share: Float[np.ndarray, ' E'] | None = None,
-    margin: tuple[float, Float[np.ndarray, ' E']] | None = None,
     sample_of: str = 'examples',
     seed: int = 0,
 ) -> Effects:
@@ -52,9 +51,6 @@ def assess_means(
       names, outcome, sample_of: As in `Effects`.
       intact: The outcome of the intact model.
       share: The weight of each example in a ratio, with a mean of 1 [E]; None weighs all alike.
-      margin: The size of a difference from which on it matters, and the part of each example in it
-        [E]. Whether differences are beyond it or within it is then tested, by one-sided tests on
-        either side and max-T. None counts any difference.
       seed: The seed of the resamples.
 
     Raises:
@@ -72,50 +68,35 @@ def assess_means(
         raise FloatingPointError(
             f'The changes of {outcome.name} without {named} are NaN or infinite: leave these out.'
         )
-    share = np.ones(count) if share is None else share
+    share, margin, grows = np.ones(count) if share is None else share, outcome.margin, outcome.grows
     error = linear.std(axis=1, ddof=1) / np.sqrt(count)
-    # A change that is the same everywhere, up to rounding, has no error and is not tested.
     scale = np.abs(linear + difference[:, None] * share).max(axis=1)
-    tested = error > ROUNDING * scale
-    t = (difference - outcome.counts_from) / np.where(tested, error, np.inf)
-    one_sided = outcome.counts_from > 0
-    extreme = t if one_sided else np.abs(t)
-    # Texts that were not seen may change as much as the farthest one of a typical mask.
-    farthest, sides = float(np.median(scale)), 2 - one_sided
-    unseen = sides * p_unseen(np.abs(difference - outcome.counts_from), farthest, count)
-    p_values = np.minimum(np.maximum(sides * p_above(extreme, count - 1), unseen), 1)
+    # A change that is the same everywhere has no error, but for rounding.
+    error[error <= ROUNDING * scale] = 0.0
     resampled = bootstrap_t(linear, share, seed=seed)
-    largest = (resampled if one_sided else np.abs(resampled)).max(axis=1)
+    size, either = np.abs(difference), np.abs(resampled).max(axis=1)
+    ahead, largest = (difference, resampled.max(axis=1)) if grows else (size, either)
+    # Texts that were not seen may change as much as the farthest one of a typical mask.
+    farthest, sides = float(np.median(scale)), 2 - grows
+    about = {'largest': largest, 'sides': sides, 'farthest': farthest, 'count': count}
+    p_values, corrected = _p_exceeding(ahead - outcome.counts_from, error, **about)
+    _, beyond = _p_exceeding(ahead - margin, error, **about)
+    about |= {'largest': either, 'sides': 1}
+    _, equivalent = _p_exceeding(margin - size, np.where(error > 0, error, ROUNDING), **about)
+    lower, higher = (
+        calibrated_count(
+            _p_exceeding(sign * difference - margin, error, **about)[0],
+            # A resample that counts against any finding counts on either side.
+            p_above(np.where(np.isinf(resampled), np.inf, sign * resampled), count - 1),
+            # One sentence says both.
+            level=LEVEL / 2,
+        )
+        for sign in (-1, 1)
+    )
     # Bonferroni's bar, which max-T is below: what is said to be found is found.
     level = LEVEL / sides / masks
     found = detectable(error, count - 1, level)
     found = np.maximum(found, farthest * share_unseen(level, count))
-    bar, part = (0.0, 0 * share) if margin is None or margin[0] <= 0 else margin
-    outside, drawn = np.stack([t, -t]), np.stack([resampled, _turned(resampled)])
-    corrected = np.maximum(max_t(extreme, largest), np.minimum(masks * unseen, 1))
-    beyond, equivalent, fewest = corrected, None, None
-    if margin is not None:
-        inside, within = _within(difference, linear, bar, part, seed=seed)
-        outside, drawn = -inside, _turned(within)
-        unseen_inside = p_unseen(np.maximum(bar - np.abs(difference), 0), farthest, count)
-        equivalent = max_t(inside.min(axis=0), within.max(axis=(0, 2)))
-        equivalent = np.maximum(equivalent, np.minimum(masks * unseen_inside, 1))
-    if not one_sided:
-        ahead = np.maximum(np.abs(difference) - bar, 0)
-        unseen_outside = np.minimum(sides * p_unseen(ahead, farthest, count), 1)
-        beyond = max_t(outside.max(axis=0), drawn.max(axis=(0, 2)))
-        beyond = np.maximum(beyond, np.minimum(masks * unseen_outside, 1))
-        beyond = np.maximum(beyond, corrected)
-        # One sentence says both, so each has half of the level.
-        higher, lower = (
-            calibrated_count(
-                np.maximum(p_above(each, count - 1), unseen_outside),
-                p_above(at_random, count - 1),
-                level=LEVEL / 2,
-            )
-            for each, at_random in zip(outside, drawn, strict=True)
-        )
-        fewest = lower, higher
     low, high = limits(difference, linear, of_one=(farthest, farthest))
     return Effects(
         names=names,
@@ -132,36 +113,26 @@ def assess_means(
         correction='max-T',
         benjamini_hochberg=benjamini_hochberg(p_values),
         detectable=outcome.counts_from + found,
-        margin=outcome.counts_from or bar,
         beyond=beyond,
-        equivalent=equivalent,
-        fewest=fewest,
+        equivalent=equivalent if margin else None,
+        fewest=None if grows else (lower, higher),
     )
 
 
-def _within(
-    difference: PerMask,
-    linear: Float[np.ndarray, 'M E'],
-    margin: float,
-    part: Float[np.ndarray, ' E'],
+def _p_exceeding(
+    ahead: PerMask,
+    error: PerMask,
     *,
-    seed: int,
-) -> tuple[Float[np.ndarray, '2 M'], Float[np.ndarray, '2 R M']]:
-    """Return t of how far differences are below the margin and above minus the margin.
+    largest: Float[np.ndarray, ' R'],
+    sides: int,
+    farthest: float,
+    count: int,
+) -> tuple[PerMask, PerMask]:
+    """Return p-values [M] of changes that are not ahead of a bound: alone, and for all masks.
 
-    The second value is that of resamples in which all differences are at that border. The margin
-    is measured on the same examples, and its error counts.
+    The largest t of all masks in resamples is that of either side if both are tested.
     """
-    distance = np.stack([margin - difference, margin + difference])
-    inside = np.stack([part - linear, part + linear])
-    error = inside.std(axis=2, ddof=1) / np.sqrt(len(part))
-    # A change that is the same everywhere has no error, and may be small, but not too great.
-    t = np.where(distance > 0, np.inf, 0.0)
-    np.divide(distance, error, out=t, where=error > 0)
-    resampled = bootstrap_t(np.concatenate(inside), np.ones(len(part)), seed=seed)
-    return t, resampled.reshape(len(resampled), *t.shape).swapaxes(0, 1)
-
-
-def _turned(resampled: np.ndarray) -> np.ndarray:
-    """Return t with its sign turned; a resample that counts against any finding still does."""
-    return np.where(np.isinf(resampled), np.inf, -resampled)
+    t = ahead / np.where(error > 0, error, np.inf)
+    unseen = np.minimum(sides * p_unseen(np.maximum(ahead, 0), farthest, count), 1)
+    alone = np.minimum(np.maximum(sides * p_above(t, count - 1), unseen), 1)
+    return alone, np.maximum(max_t(t, largest), np.minimum(len(ahead) * unseen, 1))

@@ -139,9 +139,7 @@ def _over_seeds(
     effects = np.stack([each.difference for each in alone])
     mean, half = effects.mean(axis=0), variance.half_width
     p_value, by_flips = _p_within(first.outcome.counts_from, effects, variance)
-    # Each fine-tuning has its margin: they share one.
-    margin = float(np.mean([each.margin for each in alone]))
-    p_beyond, flips_beyond = _p_within(margin, effects, variance)
+    p_beyond, flips_beyond = _p_within(first.outcome.margin, effects, variance)
     critical = variance.least_significant(LEVEL / len(mean))
     found = first.outcome.counts_from + variance.detectable(len(mean))
     by_seed = _by_seed(alone, holm(p_value), by_flips, values)
@@ -161,7 +159,6 @@ def _over_seeds(
         correction='Holm and flips of seeds',
         critical=critical,
         detectable=found,
-        margin=margin,
         beyond=np.maximum(holm(p_beyond), flips_beyond),
         seeds=by_seed,
     )

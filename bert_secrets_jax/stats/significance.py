@@ -19,6 +19,7 @@ from bert_secrets_jax.stats import confusion, influence
 from bert_secrets_jax.stats.corrections import benjamini_hochberg as benjamini_hochberg
 from bert_secrets_jax.stats.corrections import holm as holm
 from bert_secrets_jax.stats.corrections import max_t
+from bert_secrets_jax.stats.effects import MARGIN as MARGIN
 from bert_secrets_jax.stats.effects import Effects, Outcome
 from bert_secrets_jax.stats.intervals import against_margin, count, score_limits
 from bert_secrets_jax.stats.power import (
@@ -48,8 +49,6 @@ from bert_secrets_jax.stats.selection import selected_gain as selected_gain
 from bert_secrets_jax.stats.shares import p_even
 from bert_secrets_jax.stats.student import LEVEL, POWER
 
-# A difference of the score that is too small to matter: half a point.
-MARGIN = 0.005
 # In fewer examples, little is known of the tails of what a correlation is made from.
 FEWEST_FOR_CORRELATIONS = 50
 
@@ -125,8 +124,7 @@ def assess(
         p_value=p_value,
         corrected=corrected,
         sample=len(labels),
-        outcome=Outcome(metric),
-        margin=MARGIN,
+        outcome=Outcome(metric, margin=MARGIN),
         intact=float(scores[0]),
         test=test,
         benjamini_hochberg=benjamini_hochberg(p_value),

@@ -9,7 +9,7 @@ import bert_secrets_jax as bs
 from bert_secrets_jax.ablation import sequential
 from bert_secrets_jax.ablation.outcomes import assess_changes, assess_outcomes
 from bert_secrets_jax.ablation.sequential import VERDICTS
-from bert_secrets_jax.stats.effects import loss_in
+from bert_secrets_jax.stats.effects import BETTER, NO_MATTER, OPEN, WORSE, loss_in
 from bert_secrets_jax.stats.sequential import intervals
 from tests.conftest import PAIRS, killed_after_a_part
 
@@ -91,7 +91,7 @@ def test_verdicts_are_seldom_wrong(count):
         logits, labels = models_of(rng, 250, np.ones(8))
         logits = rng.uniform(0.5, 2, size=(8, 1, 1)) * logits + rng.normal(size=(8, 1, 2))
         found = bs.replay_until_decided(logits, labels, names=list('abcdefg'), seed=seed)
-        wrong += found.counts['needed'] + found.counts['better lost'] > 0
+        wrong += found.counts[WORSE] + found.counts[BETTER] > 0
     assert wrong <= 0.05 * count + 2 * np.sqrt(0.05 * count)
 
 
@@ -114,8 +114,8 @@ NAMES = [f'L1-H{head}' for head in range(1, 10)]
 
 def test_verdicts(known):
     found = bs.replay_until_decided(*known, names=NAMES)
-    assert found.verdict.tolist()[:4] == ['needed', 'better lost', 'negligible', 'negligible']
-    assert found.verdict[4] in ('needed', 'undecided')
+    assert found.verdict.tolist()[:4] == [WORSE, BETTER, NO_MATTER, NO_MATTER]
+    assert found.verdict[4] in (WORSE, OPEN)
     assert sum(found.counts[each] for each in VERDICTS) == 9
     assert (found.examples[:4] <= 300).all() and found.margin == 0.01
     # Passes of the intact model last as long as those of any mask.
@@ -151,7 +151,7 @@ def test_a_regression_has_a_margin_of_its_own():
     values = labels + np.array([1.0, 1.0, 4.0])[:, None] * rng.normal(size=(3, 400))
     values[1] = 2 * values[0] - 1
     found = bs.replay_until_decided(values[..., None], labels, names=NAMES[:2])
-    assert found.verdict.tolist() == ['negligible', 'needed']
+    assert found.verdict.tolist() == [NO_MATTER, WORSE]
     assert found.margin == pytest.approx(0.01 * labels.var())
     assert found.outcome.unit == 'squared error'
 

@@ -19,7 +19,7 @@ from bert_secrets_jax.analyses.common.effects import (
     harm_explained,
     label_of,
 )
-from bert_secrets_jax.stats.effects import Outcome, loss_in
+from bert_secrets_jax.stats.effects import MARGIN, Outcome, loss_in
 from bert_secrets_jax.stats.student import LEVEL
 from tests.ablation.test_outcomes import margins
 from tests.analyses.conftest import with_outliers
@@ -63,7 +63,7 @@ def told_apart(changes, **fields):
     found = effects_of(
         changes, changes - 0.001, changes + 0.001, np.where(changes, 0.01, 1.0), heads=6
     )
-    lead = Outcome('discrimination', 'nats', 1.0, 4, more_is_better=False)
+    lead = loss_in('nats', name='discrimination')
     arrays = 'detectable', 'beyond', 'equivalent'
     fields = {key: np.array(each) if key in arrays else each for key, each in fields.items()}
     return dataclasses.replace(found, **{'outcome': lead} | fields)
@@ -126,11 +126,12 @@ def test_a_loss_is_raised_by_what_a_score_is_lowered_by():
     told = [next(findings_of(each, 'heads', source='')).sentence for each in (score, loss)]
     assert told == [
         'Of 3 heads, each lost alone, 1 lowers score (L1-H1), 1 raises it; 1 is open.',
-        'Of 3 heads, each lost alone, 1 raises the loss (L1-H2), 1 lowers it; 1 is open.',
+        'Of 3 heads, each lost alone, 1 raises the loss by over 0.01 nats (L1-H2), 1 lowers it; '
+        '1 is open.',
     ]
 
 
-SCALE = {'beyond': [0.01, 1, 0.01, 1, 1, 1], 'equivalent': [1, 0.01, 1, 0.01, 1, 1], 'margin': 0.02}
+SCALE = {'beyond': [0.01, 1, 0.01, 1, 1, 1], 'equivalent': [1, 0.01, 1, 0.01, 1, 1]}
 
 
 @pytest.mark.parametrize(
@@ -139,36 +140,38 @@ SCALE = {'beyond': [0.01, 1, 0.01, 1, 1, 1], 'equivalent': [1, 0.01, 1, 0.01, 1,
         (
             [0.1] * 5 + [0],
             {},
-            'Of 6 layers, each lost alone, 5 worsen telling texts apart; 1 is open.',
+            'Of 6 layers, each lost alone, 5 worsen telling texts apart by over 0.01 nats; 1 is '
+            'open.',
         ),
         (
             [0.1, 0.1, -0.1, -0.1, 0, 0],
             {'fewest': (4, 1)},
-            'Of 6 layers, each lost alone, 2 worsen telling texts apart (L1-H1, L1-H2), 2 improve '
-            'it; 2 are open. At least 1 worsens it and 4 improve it, though not all can be named.',
+            'Of 6 layers, each lost alone, 2 worsen telling texts apart by over 0.01 nats (L1-H1, '
+            'L1-H2), 2 improve it; 2 are open. At least 1 worsens it and 4 improve it, though '
+            'not all can be named.',
         ),
         (
             [-0.1] * 6,
             {'fewest': (6, 0)},
-            'Of 6 layers, each lost alone, 6 improve telling texts apart.',
+            'Of 6 layers, each lost alone, 6 improve telling texts apart by over 0.01 nats.',
         ),
         (
             [0] * 6,
             {},
-            'None of the 6 layers is shown to change telling texts apart; 6 are open. For a '
-            'typical one, changes below about 0.012 nats may stay hidden.',
+            'None of the 6 layers is shown to change telling texts apart by over 0.01 nats; 6 are '
+            'open. For a typical one, changes below about 0.022 nats stay open.',
         ),
         # A sure change may be a small one, or one of which neither is known.
         (
             [0.1, 0.01, -0.1, 0, 0.03, 0],
             SCALE,
-            'Of 6 layers, each lost alone, 1 worsens telling texts apart by over 0.02 nats '
+            'Of 6 layers, each lost alone, 1 worsens telling texts apart by over 0.01 nats '
             '(L1-H1), 1 improves it; 2 do not matter, 2 are open.',
         ),
         (
             [0.1, 0.01, -0.1, 0, 0.03, 0],
-            SCALE | {'outcome': Outcome('f1')},
-            'Of 6 layers, each lost alone, 1 lowers F1 by over 2 points (L1-H3), 1 raises it; '
+            SCALE | {'outcome': Outcome('f1', margin=MARGIN)},
+            'Of 6 layers, each lost alone, 1 lowers F1 by over 0.5 points (L1-H3), 1 raises it; '
             '2 do not matter, 2 are open.',
         ),
         (

@@ -104,10 +104,10 @@ def label_of(effects: Effects) -> str:
 
 def margin_of(effects: Effects) -> str:
     """Return the size from which on a change matters, as words; empty where any does."""
-    if effects.outcome.counts_from:
-        return f'over {effects.outcome.counts_from:.0%} of their spread'
-    margin = effects.outcome.scale * effects.margin
-    return f'over {margin:.2g} {_short(effects)}' if margin else ''
+    outcome = effects.outcome
+    if outcome.grows:
+        return f'over {outcome.margin:.0%} of their spread'
+    return f'over {outcome.scale * outcome.margin:.2g} {_short(effects)}' if outcome.margin else ''
 
 
 def loss_effects(losses: np.ndarray, names: Sequence[str], *, classes: int, seed: int) -> Effects:
@@ -380,7 +380,9 @@ def _in_words(disabled: str) -> str:
 
 def count_of(effects: Effects, disabled: str, *, source: str, name: str = '') -> Finding:
     """Return how many masks matter, how many do not, and how many are open: all of them."""
-    what, visible, outcome = _in_words(disabled), _visible(effects), effects.outcome
+    what, outcome = _in_words(disabled), effects.outcome
+    # What is found against no change is shown to exceed the margin if it is so much greater.
+    visible = _visible(effects) + outcome.scale * (outcome.margin - outcome.counts_from)
     matters, verdict, some = effects.matters, effects.verdict, _in_some(effects)
     groups = {
         'lower': matters & (effects.difference < 0),
@@ -392,7 +394,7 @@ def count_of(effects: Effects, disabled: str, *, source: str, name: str = '') ->
     least = dict(zip(('least_lower', 'least_higher'), effects.fewest or (0, 0), strict=True))
     numbers = {key: int(each.sum()) for key, each in groups.items()} | least
     verbs = {'lower': 'lowers', 'higher': 'raises'}
-    if outcome.counts_from:
+    if outcome.grows:
         verbs['higher'] = 'moves'
     elif title_of(effects) in _OUTCOMES.values() and not outcome.more_is_better:
         verbs = {'lower': 'improves', 'higher': 'worsens'}
@@ -405,7 +407,7 @@ def count_of(effects: Effects, disabled: str, *, source: str, name: str = '') ->
     told = _told('', verbs, numbers, f'{{outcome}}{by}{which}')
     said = f'Of {{count}} {{what}}, each lost alone, {", ".join(told)}'
     if not told:
-        verb = 'move' if outcome.counts_from else 'change'
+        verb = 'move' if outcome.grows else 'change'
         said = f'None of the {{count}} {{what}} is shown to {verb} {{outcome}}{by}'
     rest = {'idle': '{idle:does|do} not matter', 'open': '{open:is|are} open'}
     rest = [words for key, words in rest.items() if numbers[key]]
@@ -416,7 +418,7 @@ def count_of(effects: Effects, disabled: str, *, source: str, name: str = '') ->
     if some.any():
         said += ' Of the open ones, {some:does|do} harm in some fine-tunings.'
     elif not matters.any() and np.isfinite(visible):
-        said += ' For a typical one, changes below about {visible:.2g} {size} may stay hidden.'
+        said += ' For a typical one, changes below about {visible:.2g} {size} stay open.'
     return how_many(
         MATTER.format(name or disabled),
         matters,

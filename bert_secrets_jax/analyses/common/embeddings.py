@@ -52,7 +52,7 @@ class EmbeddingEffects(Result):
         return [
             effects.intact_of(each, name=f'{effects.title_of(each)} with all heads', source=source)
             for each in next(iter(self.outcomes.values())).values()
-            if not each.outcome.counts_from
+            if not each.outcome.grows
         ]
 
     def _drawings(self) -> dict[str, Callable]:
