@@ -28,8 +28,8 @@ from bert_secrets_jax.stats.student import p_above, reach
 def some_mask_helps(claim: Claim, effects: Effects) -> Verdict:
     """Test HEAD_HELPS or LAYER_HELPS.
 
-    It holds where a mask raises the score significantly, and by more than PRACTICAL_GAIN, both
-    after the correction for all masks. It does not hold where every mask is shown to gain less:
+    It holds where a mask raises the score by more than PRACTICAL_GAIN, after the correction for all
+    masks (`Effects.beyond`). It does not hold where every mask is shown to gain less:
     a mask with that gain has so low an interval with a probability below 5 %. So of the two, one at
     most comes out. Where even the interval of a mask that changes nothing reaches that gain, the
     contrary could not come out, and what does not hold is not decidable.
@@ -39,21 +39,18 @@ def some_mask_helps(claim: Claim, effects: Effects) -> Verdict:
     fine-tunings, it is the median, and the sign test has to agree.
     """
     middle, masks = _middle(effects), len(effects.names)
-    significant = np.where(effects.difference > 0, effects.corrected, 1.0)
-    gains = np.fmax(significant, _shown(effects, 1, claims.PRACTICAL_GAIN, masks))
+    beyond = effects.corrected if effects.beyond is None else effects.beyond
+    gains = np.where(effects.difference > 0, beyond, 1.0)
+    gains = np.fmax(gains, _shown(effects, 1, claims.PRACTICAL_GAIN, masks))
     helps = gains <= verdict.LEVEL
     shown = helps if helps.any() else ~np.isnan(middle)
     best = int(np.argmax(np.where(shown, middle, -np.inf)))
     high = _interval(effects)[1]
     part = 'layer' if claim == claims.LAYER_HELPS else 'head'
-    numbers = {
-        'masks': masks,
-        'helpful': (significant <= verdict.LEVEL).sum(),
-        'beyond': helps.sum(),
-    }
+    numbers = {'masks': masks, 'helpful': helps.sum()}
     words = (
-        f'For {{helpful}} of {{masks:{part}|{part}s}}, disabling it raises the score '
-        'significantly, and for {beyond} by more than {threshold:g} points.'
+        f'For {{helpful}} of {{masks:{part}|{part}s}}, disabling it raises the score by more than '
+        '{threshold:g} points.'
     )
     if np.isfinite(high.max()) and not helps.any():
         numbers['reach'] = 100 * high.max()
