@@ -116,8 +116,8 @@ setuptools.setup(
     # Texts, published numbers, pages, and the classifier of patterns.
     package_data={'bert_secrets_jax': [f'**/*.{suffix}' for suffix in DATA_SUFFIXES]},
     entry_points={'console_scripts': ['bert-secrets = bert_secrets_jax.programs.cli:main']},
-    # Maps, masks, sweeps, statistics, patching and embeddings. Each extra of `extras.py` brings what
-    # is big; small packages are here, since saying that they lack would cost more than they do.
+    # Maps, masks, sweeps, statistics, patching and embeddings. What is big is brought by an extra
+    # (`extras.py`); what is small is here, since to ask for it would cost more than to have it.
     install_requires=[
         'absl-py>=2',
         # Words with tags: files of Universal Dependencies, and the F1 score of spans.
