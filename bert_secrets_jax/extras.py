@@ -4,7 +4,7 @@ import importlib.util
 
 # The extras by the packages as they are imported; setup.py says what else an extra brings. Flax
 # itself asks for Orbax, which lacks only where somebody has removed it.
-_EXTRAS = {
+EXTRAS = {
     'orbax': 'train',
     'array_record': 'glue',
     'tensorflow_datasets': 'glue',
@@ -17,9 +17,9 @@ _EXTRAS = {
 
 def require(*packages: str) -> None:
     """Raise ModuleNotFoundError, with the command, if packages of extras are not installed."""
-    missing = [name for name in packages if name in _EXTRAS and not importlib.util.find_spec(name)]
+    missing = [name for name in packages if name in EXTRAS and not importlib.util.find_spec(name)]
     if missing:
-        extras = ','.join(dict.fromkeys(_EXTRAS[name] for name in missing))
+        extras = ','.join(dict.fromkeys(EXTRAS[name] for name in missing))
         raise ModuleNotFoundError(
             f"{' and '.join(missing)} must be installed: pip install 'bert_secrets_jax[{extras}]'",
             name=missing[0],
