@@ -3,6 +3,7 @@
 import ast
 import os
 import pathlib
+import re
 import runpy
 import shutil
 import subprocess
@@ -161,6 +162,15 @@ def archives(tmp_path_factory):
     told = run(programs / 'twine', 'check', '--strict', *made, folder=folder)
     assert told.count('PASSED') == len(made) == 2, told
     return made
+
+
+def test_addresses_name_one_owner():
+    files = ('setup.py', 'mkdocs.yml', 'docs/tutorials/first_notebook.ipynb')
+    text = ' '.join((ROOT / name).read_text('utf-8') for name in files)
+    ours = r'github(?:\.com)?/([\w-]+)/bert_secrets_jax|//([\w-]+)\.github\.io/bert_secrets_jax'
+    owners = [first or second for first, second in re.findall(ours, text)]
+    assert len(owners) == 4 and len({*owners}) == 1
+    assert all(name in (ROOT / 'RELEASING.md').read_text('utf-8') for name in files)
 
 
 @pytest.mark.slow
