@@ -12,6 +12,7 @@ import types
 from collections.abc import Callable
 from typing import Any
 
+from bert_secrets_jax import extras
 from bert_secrets_jax.arguments import checked
 
 
@@ -63,8 +64,13 @@ def attach(
         if module == package:
             value = importlib.import_module(f'{package}.{member}')
         else:
-            # As `from module import member` does, whose member may be a module, too.
-            value = getattr(__import__(module, fromlist=[member]), member)
+            try:
+                # As `from module import member` does, whose member may be a module, too.
+                value = getattr(__import__(module, fromlist=[member]), member)
+            except ModuleNotFoundError as error:
+                # Of matplotlib.axes, the package is matplotlib.
+                extras.require(str(error.name).partition('.')[0])
+                raise
             # Figures are drawn of numbers that have been computed.
             if not package.endswith('.plots'):
                 value = door(package, value)

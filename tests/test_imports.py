@@ -69,6 +69,12 @@ def test_nothing_heavy_is_loaded_before_it_is_used():
     assert run(f'import sys, bert_secrets_jax; {LOADED}', *HEAVY).split() == []
 
 
+def test_importing_takes_no_time():
+    program = 'import time; start = time.process_time(); import bert_secrets_jax; '
+    program += 'print(time.process_time() - start)'
+    assert min(float(run(program)) for _ in range(3)) <= 0.3
+
+
 def test_measuring_loads_no_plots_and_no_readers():
     program = (
         'import sys, bert_secrets_jax as bs; '

@@ -13,6 +13,7 @@ from bert_secrets_jax.analyses.common.tables import LEVEL, Tables, grids_frame, 
 from bert_secrets_jax.analyses.common.texts import TextSettings
 from bert_secrets_jax.analyses.declaration import analysis
 from bert_secrets_jax.data.tasks import Text
+from bert_secrets_jax.extras import require
 from bert_secrets_jax.measure.catalogue import ENTROPY, UNIFORM, Described, named
 from bert_secrets_jax.measure.divergence import head_divergences
 from bert_secrets_jax.model.weights import Pretrained
@@ -204,6 +205,7 @@ class Clusters(Result):
     question='which heads behave alike, and whether those of one layer do',
     time='5 s',
     section='cluster',
+    packages=('sklearn',),
     wants=lambda given: cluster_statistics(),
     cost=lambda given: given.one_pass('divergences', 2, 1, 2),
 )
@@ -225,6 +227,7 @@ def clusters(
     Raises:
       ValueError: The model has fewer than three heads.
     """
+    require('sklearn')
     tables = settings.tables(pretrained, texts, cluster_statistics())
     return from_tables(tables, seed=seed)
 

@@ -52,6 +52,7 @@ class Analysis(Declared):
         input or, with a dot, of a setting; the name of an input and the place of a part of it; a
         function of `given`, of which None leaves the argument out; or `...` for the default.
       needs: Further inputs that a run must have, by name, or functions that name what is missing.
+      packages: The packages of extras that it imports, which are asked for before a run begins.
       aside: Inputs and settings of further arguments that change no result, such as a folder.
       like: A class that has the defaults of the arguments that go through `**settings`.
       wants, compares: The statistics, of the model as it is and of it with a fine-tuned one, that
@@ -70,6 +71,7 @@ class Analysis(Declared):
     title: str = ''
     inputs: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     needs: tuple[str | Callable[[Given], str], ...] = ()
+    packages: tuple[str, ...] = ()
     aside: tuple[str, ...] = ()
     like: Callable[..., Any] | None = None
     wants: Callable[[Given], Iterable[Described]] = _nothing

@@ -26,6 +26,7 @@ from bert_secrets_jax.data.annotation import (
 )
 from bert_secrets_jax.data.rows import AnyPath, Lines, Row, checked, good_rows
 from bert_secrets_jax.data.tasks import Example
+from bert_secrets_jax.extras import require
 from bert_secrets_jax.progress import progress
 
 RELATION = 'frame element-target'
@@ -238,11 +239,10 @@ def read_framenet(
 
 
 def _open_framenet(folder: AnyPath | None):
-    try:
-        import nltk
-        from nltk.corpus.reader.framenet import FramenetCorpusReader
-    except ModuleNotFoundError as error:
-        raise ModuleNotFoundError('FrameNet is read with NLTK: pip install nltk') from error
+    require('nltk')
+    import nltk
+    from nltk.corpus.reader.framenet import FramenetCorpusReader
+
     folder = pathlib.Path(_downloaded(nltk) if folder is None else folder).resolve()
     if not (folder / 'luIndex.xml').is_file():
         raise FileNotFoundError(

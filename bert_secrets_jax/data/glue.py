@@ -12,6 +12,7 @@ from bert_secrets_jax.brief import check_name
 from bert_secrets_jax.data.rows import AnyPath
 from bert_secrets_jax.data.tables import read_table
 from bert_secrets_jax.data.tasks import Example, Task, get_task
+from bert_secrets_jax.extras import require
 
 
 def read_glue(
@@ -63,6 +64,7 @@ def read_tfds(
       FileNotFoundError: The task is not prepared.
       ValueError: The split is unknown or was not prepared, or the format is another one.
     """
+    require('tensorflow_datasets')
     # Imported late because it is slow. Without TensorFlow the name 'glue' is unknown to
     # tensorflow-datasets until this import.
     from tensorflow_datasets.text.glue import Glue
@@ -114,6 +116,7 @@ def prepare_tfds(
       FileNotFoundError: There is neither train nor dev.
       ValueError: Some rows are bad.
     """
+    require('tensorflow_datasets')
     from tensorflow_datasets.text.glue import Glue
 
     task = get_task(task)

@@ -46,10 +46,10 @@ def foreign_language(texts: Sequence[str], language: str = '', *, to: str = 'en'
             )  # fmt: skip
     if language.lower().startswith(to) or not language:
         return ''
-    # Imported late because it takes seconds.
-    import spacy
-
     try:
+        # Imported late because it takes seconds.
+        import spacy
+
         return f'{spacy.util.get_lang_class(language).__name__} ({language})'
     except ImportError:
         return repr(language)

@@ -29,6 +29,7 @@ from bert_secrets_jax.data.language import foreign_language, language_of
 from bert_secrets_jax.data.rows import AnyPath
 from bert_secrets_jax.data.tasks import Example, Text, as_examples
 from bert_secrets_jax.data.treebank import Parse
+from bert_secrets_jax.extras import require
 from bert_secrets_jax.files import parse_json, read_text, write_text
 from bert_secrets_jax.progress import progress
 
@@ -189,6 +190,7 @@ def _digest(text: str) -> str:
 
 
 def _installed(pipeline: str) -> str:
+    require('spacy')
     for name in (pipeline, _SAME_AS.get(pipeline, pipeline)):
         try:
             importlib.metadata.version(name)
@@ -257,7 +259,7 @@ def with_word_classes(
         return annotations
     try:
         found = annotate(texts, pipeline=pipeline, cache=cache)
-    except ValueError as error:
+    except (ValueError, ModuleNotFoundError) as error:
         logging.warning('Parts of speech are not known, and nothing is compared by them: %s', error)
         return annotations
     return [

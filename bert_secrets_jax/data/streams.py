@@ -32,6 +32,7 @@ from bert_secrets_jax.data.encoding import (
 from bert_secrets_jax.data.rows import BAD_ROWS, AnyPath, Lines, Row, check_there, good_rows
 from bert_secrets_jax.data.tables import filled, table_rows
 from bert_secrets_jax.data.tasks import Example, Text, as_example
+from bert_secrets_jax.extras import require
 from bert_secrets_jax.files import open_regular, without_compression
 from bert_secrets_jax.progress import progress
 
@@ -139,6 +140,7 @@ class _Records:
 
     @property
     def rows(self) -> Iterator[Row]:
+        require('array_record', *['tensorflow_datasets'] * bool(self.features))
         from array_record.python.array_record_module import ArrayRecordReader
 
         # Its reader says neither that there is no file nor that it is a folder.

@@ -17,6 +17,7 @@ import numpy as np
 from absl import logging
 
 from bert_secrets_jax import files, processes
+from bert_secrets_jax.extras import require
 
 _KEYS = ('split', 'seed', 'step', 'epoch')
 
@@ -47,6 +48,7 @@ class Checkpoints:
     """
 
     def __init__(self, folder: str | os.PathLike[str]):
+        require('orbax')
         import orbax.checkpoint
 
         self._orbax = orbax.checkpoint

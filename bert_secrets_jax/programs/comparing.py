@@ -12,6 +12,7 @@ from flax.traverse_util import flatten_dict
 from bert_secrets_jax.analyses.comparison import Comparison, comparison
 from bert_secrets_jax.brief import MENDABLE, summary
 from bert_secrets_jax.configs import base
+from bert_secrets_jax.extras import require
 from bert_secrets_jax.files import read_json
 from bert_secrets_jax.programs.given import Given
 from bert_secrets_jax.programs.outputs import write_part
@@ -92,6 +93,7 @@ def compare_runs(
     """
     folders = run_folders(runs)
     if out is not None:
+        require('matplotlib')
         out = pathlib.Path(out)
         if out.exists() and not out.is_dir():
             raise ValueError(f'{out} is a file: choose another folder for the comparison.')

@@ -150,6 +150,7 @@ def set_up_logging() -> None:
 
 def open_studies(config: ConfigDict, workdir: pathlib.Path) -> list[Study]:
     """Return a study for each task that `data.task` names, each in a folder of its own, opened."""
+    inputs.check_packages(config)
     studies = []
     for settings, folder in inputs.runs_of(config, workdir):
         config = inputs.with_classes(settings, folder)

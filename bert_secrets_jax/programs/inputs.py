@@ -13,6 +13,7 @@ from bert_secrets_jax.data.glue import read_glue, read_tfds
 from bert_secrets_jax.data.rows import check_there
 from bert_secrets_jax.data.tables import read_table, sorted_classes
 from bert_secrets_jax.data.tasks import get_task
+from bert_secrets_jax.extras import require
 from bert_secrets_jax.files import read_json
 from bert_secrets_jax.runs.call import Call, call
 from bert_secrets_jax.runs.folder import check_folder
@@ -46,6 +47,7 @@ def runs_of(config: ConfigDict, workdir: pathlib.Path) -> list[tuple[ConfigDict,
 
 def check(config: ConfigDict, workdir: pathlib.Path) -> None:
     """Refuse settings, a folder and tables that are wrong, without loading what takes seconds."""
+    check_packages(config)
     for own, folder in runs_of(config, workdir):
         check_folder(folder)
         own = with_classes(own, folder)
@@ -64,6 +66,16 @@ def check(config: ConfigDict, workdir: pathlib.Path) -> None:
             # A finished run is read without its inputs.
             if not (folder / 'config.json').exists():
                 raise
+
+
+def check_packages(config: ConfigDict) -> None:
+    """Refuse a run whose page, words or data need packages that are not installed."""
+    data, needed = config.data, ['matplotlib']
+    if config.linguistics.pipeline and data.source != 'treebank':
+        needed.append('spacy')
+    if data.source == 'glue' and data.glue_dir is None:
+        needed.append('tensorflow_datasets')
+    require(*needed)
 
 
 def _check_files(config: ConfigDict) -> None:

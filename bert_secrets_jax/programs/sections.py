@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from bert_secrets_jax.analyses.declaration import ANALYSES as SECTIONS
+from bert_secrets_jax.extras import require
 from bert_secrets_jax.programs.sources import Given
 from bert_secrets_jax.programs.study import Study
 from bert_secrets_jax.programs.titles import refuse_unknown
@@ -38,8 +39,9 @@ def chosen_of(study: Study, names: Sequence[str] | None) -> tuple[list[str], dic
 
 
 def check(study: Study, names: Sequence[str]) -> None:
-    """Refuse sections that do not exist, or for which the run lacks something."""
+    """Refuse sections that do not exist, or for which packages or something of the run lack."""
     refuse_unknown(names, SECTIONS)
     for name in names:
+        require(*SECTIONS[name].packages)
         if lacking := missing(study, name):
             raise ValueError(f'{name} needs {lacking}.')
