@@ -40,12 +40,6 @@ TESTED = [
     *('model', 'stats', 'measure', 'ablation/test_masks.py', 'ablation/test_sweep.py'),
     *('ablation/test_patching.py', 'ablation/test_path_patching.py'),
 ]
-# The module of the annotations of analyses asks Matplotlib for the class of figures.
-WITH_ANALYSES = [
-    '--ignore=tests/measure/test_token_maps.py',
-    '--deselect=tests/model/test_heads.py::test_what_needs_one_label_says_so',
-    '--deselect=tests/measure/test_collect.py::test_heads_without_counterparts_are_told_in_words',
-]
 LACKING = """
 import pathlib
 import bert_secrets_jax as bs
@@ -206,7 +200,7 @@ def test_the_core_does_without_extras(archives, tmp_path):
     assert told.endswith("'bert_secrets_jax[plots,words]'\n")
     environment(tmp_path / 'core', 'pytest', 'pytest-xdist', 'hypothesis', 'beartype')
     which = [f'tests/{name}' for name in TESTED]
-    chosen = ('-m', 'pytest', '-q', '-m', 'not slow', *WITH_ANALYSES, *which)
+    chosen = ('-m', 'pytest', '-q', '-m', 'not slow', *which)
     told = run(programs / 'python', *chosen, folder=folder)
     # Few are skipped, for lack of PyTorch, of real weights and of data.
     assert int(told.split(' passed')[0].split()[-1]) > 500, told[-2000:]

@@ -182,7 +182,7 @@ class Disabled(Result):
             )
         ]
 
-    def told_apart(self, name: str) -> plots.Figure:
+    def told_apart(self, name: str) -> 'plots.Figure':
         """Draw how much worse texts are told apart without each head, or without each layer."""
         ablated, over = self.sets[name], f' ({self.over})' if self.over else ''
         return effects.draw_outcome(name, ablated.lead, ablated.shape, over)

@@ -251,7 +251,7 @@ def draw_effects(
     frame: str = '',
     column: str = 'difference',
     **published: Any,
-) -> plots.Figure:
+) -> 'plots.Figure':
     """Draw the effect of every head, with circles for significant ones, or of every layer.
 
     Over seeds, extreme heads are drawn with the effects of each seed next to the grid. They are
@@ -291,7 +291,7 @@ def draw_effects(
 
 def draw_outcome(
     name: str, effects: Effects, shape: tuple[int, ...], over: str = ''
-) -> plots.Figure:
+) -> 'plots.Figure':
     """Draw how much worse texts are told apart without each head, or without each layer."""
     what, title = 'How much worse texts are told apart', title_of(effects)
     if title in _OF_REGRESSION.values():
@@ -301,7 +301,7 @@ def draw_outcome(
     return draw_effects(name, effects, shape, caption, **of)
 
 
-def drawn_sets(result: Result, sets: Iterable[str], **draw: Callable[..., plots.Figure]) -> Figures:
+def drawn_sets(result: Result, sets: Iterable[str], **draw: Callable[..., 'plots.Figure']) -> Figures:
     """Return the figures of the heads and those of the layers, where a result has such a set.
 
     Names of figures stand behind those of the sets. That of `effects` has the name of its set.
