@@ -383,7 +383,7 @@ def a_share(rng, world, size):
     hits = np.where(alike, of_text[:, None], rng.random((size, 5)) < truth)
     each = hits.mean(axis=1)
     error = each.std(ddof=1) / np.sqrt(size)
-    low, high = wilson(*map(np.array, (each.mean(), error, 5 * size, size)))
+    low, high = wilson(*(np.array([one]) for one in (each.mean(), error, 5 * size, size)))
     return {'covered': holds(low, high, truth)}
 
 
@@ -476,6 +476,7 @@ class Question:
     correction: str
     population: str
     source: str
+    sample_of: str
     cells: tuple[Cell, ...]
 
 
