@@ -60,6 +60,10 @@ def changes(rng, world: str, shape: tuple[int, ...]) -> np.ndarray:
         # Skewed, and mostly of all masks.
         shared, own = rng.exponential(size=shape[-1]) - 1, rng.exponential(size=shape) - 1
         return 0.9 * shared + 0.4 * own
+    if world == 'six are sparse':
+        return np.concatenate(
+            [changes(rng, 'sparse, 2 %', (6, *shape[1:])), rng.normal(size=shape)[6:]]
+        )
     share = SHARES[world]
     carried = (rng.random(shape) < share) * (1 + rng.exponential(size=shape)) - 2 * share
     return carried / np.sqrt(5 * share - 4 * share**2) + 0.05 * rng.normal(size=shape)
@@ -182,14 +186,19 @@ def classified(
     return masked, intact, labels
 
 
+def score_of(metric: str, right: Any) -> Any:
+    """Return a score where so many answers are right, as many of either class (`classified`)."""
+    one, other = (2 * each * right / (2 * each * right + 1 - right) for each in (0.65, 0.35))
+    called = 0.65 * right + 0.35 * (1 - right)
+    matthews = 0.65 * 0.35 * (2 * right - 1) / np.sqrt(0.65 * 0.35 * called * (1 - called))
+    scores = {'accuracy': right, 'f1': one, 'f1_macro': (one + other) / 2, 'matthews': matthews}
+    return scores[metric]
+
+
 def lost_answers(metric: str, change: float) -> float:
-    """Return the share of answers which, lost, lower accuracy or F1 by so much (`classified`)."""
-    lost = np.linspace(0, 0.5, 501)
-    right = 0.75 - lost
-    # Both classes lose alike; .65 are of class 1.
-    f1 = 2 * 0.65 * right / (2 * 0.65 * right + 1 - right)
-    fall = lost if metric == 'accuracy' else f1[0] - f1
-    return float(np.interp(change, fall, lost))
+    """Return the share of answers which, lost, lower a score by so much."""
+    lost = np.linspace(0, 0.25, 501)
+    return float(np.interp(change, score_of(metric, 0.75) - score_of(metric, 0.75 - lost), lost))
 
 
 def a_score(rng, world, size, metric='accuracy'):
@@ -283,8 +292,12 @@ SPREADS = {
     'normal': (0.1, 0.1, 0.1),
     'fine-tunings differ': (0.15, 0.05, 0.05),
     'texts differ': (0.05, 0.2, 0.2),
+    'each differs': (0.05, 0.02, 0.2),
     'sparse': (0.005, 0.005, 0.005),
 }
+
+
+CORRELATIONS = 'pearson', 'spearman'
 
 
 def tuned_scores(rng, metric, world, size, *, masks=8, texts=300) -> np.ndarray:
@@ -293,7 +306,7 @@ def tuned_scores(rng, metric, world, size, *, masks=8, texts=300) -> np.ndarray:
     In the sparse world, five answers in a thousand change. Otherwise some in a hundred do.
     """
     seed, text, rest = SPREADS[world]
-    correlates = metric == 'pearson'
+    correlates = metric in CORRELATIONS
     labels = rng.normal(size=texts) if correlates else (rng.random(texts) < 0.55).astype(int)
     noise = np.sqrt(0.7) * rng.normal(size=texts) + np.sqrt(0.3) * rng.normal(size=(size, texts))
     own, lost = 0.1 * rng.normal(size=(size, 1)), 0.005 if world == 'sparse' else 0.1
@@ -319,7 +332,7 @@ def _tuned_truth(metric: str, world: str) -> float:
 
 def tuned_intervals(rng, world, size, metric='accuracy'):
     values = tuned_scores(rng, metric, world, size)
-    half = seeds.crossed_variance(values, counts=metric != 'pearson').half_width
+    half = seeds.crossed_variance(values, counts=metric not in CORRELATIONS).half_width
     mean = values.mean(axis=(0, 2))
     return {'covered': holds(mean - half, mean + half, _tuned_truth(metric, world))}
 
@@ -346,26 +359,36 @@ def some_finetunings(rng, world, size):
     return {'error': any_of(found.needed_p[1:]), 'found': found.needed_p[0] <= student.LEVEL}
 
 
+LEADS = {'one is best': [1.0], 'several are nearly best': np.linspace(0.8, 1, 8)}
+
+
+def of_the_best(world: str, greatest: float) -> np.ndarray:
+    """Return by how much each of forty masks is above the others [40]."""
+    lead = LEADS.get(world, [])
+    return greatest * np.pad(lead, (0, 40 - len(lead)))
+
+
 def the_best(rng, world, size):
-    """The interval of the mask with the highest score of forty, which all lose alike."""
+    """The interval of the mask with the highest score of forty, which all lose alike but for few."""
     labels, shared, own = rng.normal(size=(3, size))
     intact = labels + 0.4 * shared + 0.45 * own
-    masked = intact + 0.3 * changes(rng, world, (40, size))
-    truth = (1.3625 + 0.09) ** -0.5 - 1.3625**-0.5
+    added = 0.3 - of_the_best(world, 0.25)[:, None]
+    masked = intact + added * changes(rng, 'normal' if world in LEADS else world, (40, size))
     below, above = selection.tails(40)
     given = 'pearson', masked, intact, labels
     low, high = influence.interval(*given, below=below, above=above, chosen=True)
     best = np.argmax([np.corrcoef(each, labels)[0, 1] for each in masked])
+    truth = (1.3625 + added[best, 0] ** 2) ** -0.5 - 1.3625**-0.5
     return {'covered': holds(low[best], high[best], truth)}
 
 
-def the_best_answers(rng, world, size):
-    """The same in accuracy; in one more world, one mask gains clearly."""
-    masked, *given = classified(rng, 'normal' if world == 'one is best' else world, size, masks=40)
-    gains = np.where(np.arange(40) == 3, 0.1, 0.0) if world == 'one is best' else np.zeros(40)
-    answered = masked(-gains[:, None])
-    found = selected_gain('accuracy', answered, *given, splits=1, repeats=1)
-    return {'covered': holds(found.low, found.high, gains[found.best])}
+def the_best_answers(rng, world, size, metric='accuracy'):
+    """The same of answers, where all are as good as the intact model, or but few."""
+    masked, *given = classified(rng, 'normal' if world in LEADS else world, size, masks=40)
+    gains = of_the_best(world, 0.1)
+    found = selected_gain(metric, masked(-gains[:, None]), *given, splits=1, repeats=1)
+    truth = score_of(metric, 0.75 + gains[found.best]) - score_of(metric, 0.75)
+    return {'covered': holds(found.low, found.high, truth)}
 
 
 def a_random_head(rng, world, size):
@@ -426,16 +449,22 @@ DRAWS: dict[str, Callable[[np.random.Generator, str, int], Drawn]] = {
     'documents': documents,
     'accuracy': a_score,
     'F1': functools.partial(a_score, metric='f1'),
+    'macro F1': functools.partial(a_score, metric='f1_macro'),
+    "Matthews' r": functools.partial(a_score, metric='matthews'),
     'correlation': a_correlation,
     'random head': a_random_head,
     'best': the_best,
     'best answers': the_best_answers,
+    'best F1': functools.partial(the_best_answers, metric='f1'),
     'decided': until_decided,
     'few decided': functools.partial(until_decided, masks=10),
     'finetunings': finetunings,
     'tuned accuracy': tuned_intervals,
     'tuned F1': functools.partial(tuned_intervals, metric='f1'),
+    'tuned macro F1': functools.partial(tuned_intervals, metric='f1_macro'),
+    "tuned Matthews' r": functools.partial(tuned_intervals, metric='matthews'),
     'tuned correlation': functools.partial(tuned_intervals, metric='pearson'),
+    'tuned ranks': functools.partial(tuned_intervals, metric='spearman'),
     'some': some_finetunings,
     'most': most_finetunings,
     'share': a_share,
