@@ -369,7 +369,7 @@ def of_the_best(world: str, greatest: float) -> np.ndarray:
 
 
 def the_best(rng, world, size):
-    """The interval of the mask with the highest score of forty, which all lose alike but for few."""
+    """The interval of the mask with the highest score of forty, all alike, or but few."""
     labels, shared, own = rng.normal(size=(3, size))
     intact = labels + 0.4 * shared + 0.45 * own
     added = 0.3 - of_the_best(world, 0.25)[:, None]

@@ -9,7 +9,6 @@ import pytest
 import bert_secrets_jax as bs
 from bert_secrets_jax.ablation.masked_lm import assess_losses
 from tests.conftest import forward
-from tests.stats.rates import holds_zero
 
 TEXTS = [
     'the cat saw a big red house and the dog ran',
@@ -139,27 +138,6 @@ def world(rng, texts, effects):
     noise = rng.exponential(1.0, (len(effects), texts)) - 1 + 0.5 * shared
     losses = intact + hidden * np.array(effects)[:, None] + 0.3 * np.sqrt(hidden) * noise
     return losses, intact, hidden
-
-
-@pytest.mark.slow
-def test_intervals_and_errors_in_simulated_worlds():
-    """Just true: found with the power that is stated; just false: found in at most 5 %."""
-    rng = np.random.default_rng(0)
-    rounds, texts, tests = 300, 200, 12
-    covered, any_found = 0, 0
-    for number in range(rounds):
-        found = assess_losses(*world(rng, texts, [0.0] * tests), seed=number)
-        covered += holds_zero(found).mean()
-        any_found += (found.corrected <= 0.05).any()
-    assert 0.93 <= covered / rounds <= 0.97
-    assert any_found / rounds <= 0.075
-    effect = float(np.median(found.detectable))
-    powers = [
-        assess_losses(*world(rng, texts, [effect] + [0.0] * (tests - 1)), seed=number).corrected[0]
-        <= 0.05
-        for number in range(100)
-    ]
-    assert 0.7 <= np.mean(powers) <= 0.97
 
 
 def test_copies_of_a_text_are_no_donors(model):
