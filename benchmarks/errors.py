@@ -28,6 +28,7 @@ from bert_secrets_jax.stats.average import mean_effect
 from bert_secrets_jax.stats.correlations import rank_agreement
 from bert_secrets_jax.stats.effects import Effects, Outcome
 from bert_secrets_jax.stats.means import assess_means
+from bert_secrets_jax.stats.resampling import sign_flip_test
 from bert_secrets_jax.stats.shares import wilson
 from bert_secrets_jax.stats.significance import MARGIN, assess, selected_gain
 
@@ -410,6 +411,34 @@ def a_share(rng, world, size):
     return {'covered': holds(low, high, truth)}
 
 
+def links(rng, world, size):
+    """Heads attend to links as they do to other places, and excesses are more or less skewed."""
+    left = world == 'skewed to the left'
+    values = -changes(rng, 'skewed', (72, size)) if left else changes(rng, world, (72, size))
+    return {'error': any_of(sign_flip_test(values, alternative='greater')[1])}
+
+
+def statistics_of_models(rng, world, size):
+    """A statistic of attention over fine-tunings, of which means over a hundred texts are kept."""
+    of_models = 0.1 if world == 'texts differ' else 0.5
+    values = rng.normal(size=(size, 100, 6)) + rng.normal(size=(100, 6))
+    values += of_models * rng.normal(size=(size, 1, 6))
+    errors = values.std(axis=1, ddof=1) / 10
+    mean = values.mean(axis=1)
+    half = seeds.means_variance(mean, errors, 100).half_width
+    mean = mean.mean(axis=0)
+    return {'covered': holds(mean - half, mean + half)}
+
+
+def agreement_of_finetunings(rng, world, size):
+    """Effects of 144 heads, which fine-tunings share by half."""
+    effects = changes(rng, world, (144,))
+    truth = effects.var(ddof=1) / (effects.var(ddof=1) + 1)
+    shown = effects + rng.normal(size=(size, 144)) + rng.normal(size=(size, 1))
+    found = seeds.agreement(shown)
+    return {'covered': holds(found.icc3_low, found.icc3_high, truth)}
+
+
 def rankings(rng, world, size):
     """Two samples rank forty heads; the truth is what samples of this size agree by."""
     truth, paired = np.linspace(-1, 1, 40), world == 'the same texts'
@@ -467,6 +496,9 @@ DRAWS: dict[str, Callable[[np.random.Generator, str, int], Drawn]] = {
     'tuned ranks': functools.partial(tuned_intervals, metric='spearman'),
     'some': some_finetunings,
     'most': most_finetunings,
+    'statistics': statistics_of_models,
+    'agreement': agreement_of_finetunings,
+    'links': links,
     'share': a_share,
     'rankings': rankings,
     'ratio': a_ratio,

@@ -13,8 +13,6 @@ from bert_secrets_jax.analyses.common.effects import findings_of_outcomes
 from bert_secrets_jax.stats.effects import loss_in
 from tests.conftest import PAIRS, killed_after_a_part
 
-HEADS = 72
-
 
 def models_of(rng, examples, noises):
     """Draw labels, and logits of models that know them through noise of their own."""

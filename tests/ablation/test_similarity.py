@@ -1,4 +1,4 @@
-"""Cosines and ranks under masks: equal to plain loops; tests of their effects keep their rates."""
+"""Cosines and ranks under masks: equal to plain loops, and what is told of them."""
 
 import itertools
 

