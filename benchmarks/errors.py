@@ -292,6 +292,7 @@ def finetunings(rng, world, size):
 SPREADS = {
     'normal': (0.1, 0.1, 0.1),
     'fine-tunings differ': (0.15, 0.05, 0.05),
+    'by 6 points': (0.5, 0.05, 0.05),
     'texts differ': (0.05, 0.2, 0.2),
     'each differs': (0.05, 0.02, 0.2),
     'sparse': (0.005, 0.005, 0.005),
@@ -523,9 +524,12 @@ class Cell:
 
     @property
     def within(self) -> bool:
-        """Whether errors and coverage are as good as promised."""
+        """Whether it errs and holds as promised, or as chance can make of 5 and 95 %."""
+        chance = 2 * np.sqrt(student.LEVEL * (1 - student.LEVEL) / max(self.worlds, 1))
+        most = max(MOST_ERRORS, student.LEVEL + chance)
+        least = min(LEAST_COVERED, 1 - student.LEVEL - chance)
         errors = [self.rates.get(name, 0.0) for name in ('error', 'border')]
-        return max(errors) <= MOST_ERRORS and self.rates.get('covered', 1.0) >= LEAST_COVERED
+        return max(errors) <= most and self.rates.get('covered', 1.0) >= least
 
 
 @dataclasses.dataclass(frozen=True)
