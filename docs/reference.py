@@ -55,36 +55,22 @@ def statistics() -> str:
     found = tomllib.loads((FOLDER / 'statistics.toml').read_text('utf-8'))
     command = found.pop('command')
     worlds = [each['worlds'] for question in found.values() for each in question['cells']]
-    lines = [
-        '# Error rates\n\nHow often each method errs, in simulated worlds in which the truth is '
-        'known. It stands at the border: no effect, or one that just matters.\n'
-        'A false finding is one among all tests: ten heads, if the question names no number. '
-        'At the other border, an effect that just matters is called small. '
-        'Or more heads are counted than have an effect.\n'
-        'Intervals promise 95 %, and what is called detectable is to be found in 80 %.\n\n'
-        '- **normal** and **skewed**: changes of texts, or of fine-tunings, are normal or '
-        'exponential.\n'
-        '- **sparse**: so many texts carry all of a change, and the others hardly change.\n'
-        "- **heavy**: changes have Student's t of three degrees. **lognormal**: more skewed.\n\n"
-        'Nothing should err in more than 7.5 % of worlds, or hold in less than 92 %. '
-        '[What does](#exceptions) says why, and is marked with "\\*".\n'
-        'Rates are percentages. A column has the worst world of its kind, and coverage is the '
-        f'least of all worlds. Numbers are from {min(worlds):,} to {max(worlds):,} worlds a cell; '
-        '[each](#every-world) has its own. A rate of 5 % in 1,000 worlds is known to 1.4 points, '
-        'and in 250 to 2.7.\n\n'
-        f'```sh\n{command}\npython docs/reference.py\n```\n\n'
-    ]
+    measured = f'from {min(worlds):,} to {max(worlds):,} worlds a cell'
+    lines = [ERROR_RATES.format(measured=measured, command=command)]
     head = ('question', 'method', 'correction', 'population', *KINDS, 'others')
     lines += _table(
         (*head, 'coverage', 'power'), [_summary(question) for question in found.values()]
     )
     lines.append('\n## Exceptions\n\n')
-    lines += [
-        f'- *{question["question"]}* In {_world(cell, question)}: {cell["exception"]}\n'
-        for question in found.values()
-        for cell in question['cells']
-        if 'exception' in cell
-    ]
+    for question in found.values():
+        reasons: dict[str, list[str]] = {}
+        for cell in question['cells']:
+            if 'exception' in cell:
+                reasons.setdefault(cell['exception'], []).append(_world(cell, question))
+        lines += [
+            f'- *{question["question"]}* World: {"; ".join(where)}. {reason}\n'
+            for reason, where in reasons.items()
+        ]
     lines.append('\n## Every world\n')
     for question in found.values():
         rows = [
@@ -100,6 +86,38 @@ def statistics() -> str:
     return ''.join(lines)
 
 
+ERROR_RATES = """\
+# Error rates
+
+How often each method errs, in simulated worlds in which the truth is known. It stands at the
+border: no effect, or one that just matters.
+A false finding is one among all tests: ten heads, if the question names no number. At the other
+border, an effect that just matters is called small. Or more heads are counted than have an
+effect.
+Intervals promise 95 %, and what is called detectable is to be found in 80 %.
+
+- **normal** and **skewed**: changes of texts, or of fine-tunings, are normal or exponential.
+- **sparse**: so many texts carry all of a change, and the others hardly change. Of answers, so
+  many change.
+- **heavy**: changes have Student's t of three degrees. **lognormal**: more skewed.
+- **masks are alike**: most of a change is that of all masks, and skewed.
+- Of scores over fine-tunings, fine-tunings or texts **differ** more or less.
+
+Nothing should err in more than 7.5 % of worlds, or hold in less than 92 %. [What
+does](#exceptions) says why, and is marked with "\\*".
+Rates are percentages. A column has the worst world of its kind, and coverage is the least of all
+worlds.
+Power is the least and the greatest: where few texts carry a change, a detectable one is found
+less often.
+Numbers are {measured}; [each](#every-world) has its own. A rate of 5 % in 1,000 worlds is known
+to 1.4 points, in 100 to 4.3.
+
+```sh
+{command}
+python docs/reference.py
+```
+
+"""
 KINDS = ('normal', 'skewed', 'sparse, 3 %', 'sparse, 1 %')
 RATES = {
     'error': 'false finding',
