@@ -5,7 +5,7 @@ import dataclasses
 import numpy as np
 import pytest
 
-from benchmarks import errors
+from benchmarks import errors, worlds
 from bert_secrets_jax.stats import shares, student
 from tests.words import longest_sentence
 
@@ -19,11 +19,10 @@ CHEAP = [
 
 def test_the_table_is_as_the_command_writes_it(tmp_path, monkeypatch, capsys):
     text = errors.TABLE.read_text('utf-8')
-    assert errors.as_toml(QUESTIONS) == text and list(QUESTIONS) == list(errors.DRAWS)
+    assert errors.as_toml(QUESTIONS) == text and list(QUESTIONS) == list(worlds.DRAWS)
     copy = tmp_path / 'table.toml'
     copy.write_text(text, 'utf-8')
-    monkeypatch.setattr(errors, 'TABLE', copy)
-    monkeypatch.setattr('sys.argv', ['errors', '--worlds=7', '--only=share'])
+    monkeypatch.setattr('sys.argv', ['errors', '--worlds=7', '--only=share', f'--table={copy}'])
     errors.main()
     written = errors.read(copy)
     assert [each.worlds for each in written['share'].cells] == [7, 7]
@@ -39,11 +38,11 @@ def test_methods_err_as_seldom_as_they_promise_or_say_why(name):
         assert not cell.exception or longest_sentence(cell.exception) <= 25
 
 
-def simulated_again(name, worlds):
+def simulated_again(name, most):
     """Return where another simulation of a method says something else, or breaks the promise."""
     wrong = []
     for cell in QUESTIONS[name].cells:
-        found = errors.measured(name, cell, min(worlds, cell.worlds))
+        found = errors.measured(name, cell, min(most, cell.worlds))
         wrong += errors.beyond_chance(found, cell)
         if not (found.within or cell.exception):
             wrong.append(f'{found.world}, {found.size}: beyond the limits')
@@ -84,7 +83,7 @@ def test_what_chance_can_do_is_no_difference():
 def test_the_truth_of_worlds():
     """Changes have a mean of 0, and about the same variance."""
     rng = np.random.default_rng(0)
-    for world in ('normal', 'skewed', 'lognormal', 'masks are alike', *errors.SHARES):
-        values = errors.changes(rng, world, (4, 200_000))
+    for world in ('normal', 'skewed', 'lognormal', 'masks are alike', *worlds.SHARES):
+        values = worlds.changes(rng, world, (4, 200_000))
         np.testing.assert_allclose(values.mean(), 0, atol=0.02)
         np.testing.assert_allclose(values.var(), 1, atol=0.15)
