@@ -51,7 +51,7 @@ def simulated_again(name, most):
 
 @pytest.mark.parametrize('name', CHEAP)
 def test_cheap_methods_err_as_the_table_says(name):
-    assert not simulated_again(name, 200)
+    assert not simulated_again(name, 100)
 
 
 @pytest.mark.slow
@@ -67,7 +67,7 @@ def test_a_method_that_errs_is_noticed(name, monkeypatch):
     reach = student.reach
     for module in (student, shares):
         monkeypatch.setattr(module, 'reach', lambda *given, **how: reach(*given, **how) / 2)
-    assert simulated_again(name, 200)
+    assert simulated_again(name, 100)
 
 
 def test_what_chance_can_do_is_no_difference():
