@@ -145,15 +145,20 @@ def limits(
 
 
 def p_above(
-    difference: PerMask, parts: Parts, bound: float = 0.0, *, of_one: float = 0.0
+    difference: PerMask,
+    parts: Parts,
+    bound: float = 0.0,
+    *,
+    of_one: float = 0.0,
+    chosen: bool = False,
 ) -> PerMask:
     """Return the p-values [M] of the hypotheses that a true difference is the bound or above it.
 
     They are those of `limits`: at 0.025, the upper end of the interval is at the bound. `of_one` is
-    how far one text can raise the difference, times E.
+    how far one text can raise the difference, times E; `chosen` is as there.
     """
     examples, ahead = parts.shape[-1], np.maximum(bound - difference, 0)
-    error, skew = _side(parts)
+    error, skew = _side(parts, chosen)
     # The root of t + skew (2 t^2 + 1) / 6 = distance.
     # Scores that are the same but for rounding have no error.
     distance = (bound - difference) / np.maximum(error, ROUNDING) - skew / 6
@@ -168,9 +173,12 @@ def p_within(
     *,
     of_one: tuple[float, float] = (0.0, 0.0),
 ) -> PerMask:
-    """Return the two-sided p-values [M] of a true difference of at most the margin, or of none."""
-    lower = p_above(difference, parts, -margin, of_one=of_one[1])
-    higher = p_above(-difference, -parts, -margin, of_one=of_one[0])
+    """Return the two-sided p-values [M] of a true difference of at most the margin, or of none.
+
+    Masks that seem to gain, or to lose, may be those of which no extreme text was seen (`chosen`).
+    """
+    lower = p_above(difference, parts, -margin, of_one=of_one[1], chosen=True)
+    higher = p_above(-difference, -parts, -margin, of_one=of_one[0], chosen=True)
     return np.minimum(2 * np.minimum(lower, higher), 1)
 
 

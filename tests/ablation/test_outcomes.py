@@ -1,7 +1,5 @@
 """Outcomes of masks that see more than a score, against other code and in simulated worlds."""
 
-import dataclasses
-
 import numpy as np
 import pytest
 import scipy.optimize
@@ -9,10 +7,9 @@ import scipy.stats
 import sklearn.metrics
 
 from bert_secrets_jax.ablation import outcomes
-from bert_secrets_jax.ablation.outcomes import assess_changes, assess_outcomes
-from bert_secrets_jax.stats.effects import MATTERS, NO_MATTER, WORSE, Effects, Outcome, loss_in
+from bert_secrets_jax.ablation.outcomes import assess_outcomes
+from bert_secrets_jax.stats.effects import MATTERS, NO_MATTER, WORSE, Effects
 from bert_secrets_jax.stats.seeds import assess_means_over_seeds
-from tests.stats.rates import holds_zero
 
 NAMES = [f'L1-H{head}' for head in range(1, 5)]
 
@@ -120,31 +117,6 @@ def test_the_part_of_an_example_is_that_of_the_jackknife(name):
         np.testing.assert_allclose(149 * (whole - without), linear[:, example], atol=0.1)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize('noise', ['normal', 'rare', 'heavy'])
-def test_errors_in_worlds_without_an_effect(noise):
-    """Models know the same and are wrong on other examples; half are too sure of themselves."""
-    makers = {
-        'normal': lambda rng, shape: 0.3 * rng.normal(size=shape),
-        'rare': lambda rng, shape: (rng.random(shape) < 0.08) * rng.exponential(1.5, shape),
-        'heavy': lambda rng, shape: 0.15 * rng.standard_t(2.5, shape),
-    }
-    wrong, covered = [], []
-    for number in range(150):
-        rng = np.random.default_rng(number)
-        labels = (rng.random(200) < 0.67).astype(int)
-        margin = 1.2 * (2 * labels - 1) * rng.random(200) + 0.8 * rng.normal(size=200)
-        margin = margin + makers[noise](rng, (9, 200))
-        margin[5:] = 1.4 * margin[5:] + 0.3
-        found = assess_outcomes([margins(1.6 * margin)], labels, names=['L1-H1'] * 8, seed=number)
-        tested = [found[name] for name in ('discrimination', 'auc')]
-        wrong.append([(each.corrected <= 0.05).any() for each in tested])
-        covered.append([holds_zero(each).mean() for each in tested])
-    # Three standard errors above 5 %.
-    assert np.max(np.mean(wrong, axis=0)) <= 0.103
-    assert np.min(np.mean(covered, axis=0)) >= 0.93
-
-
 def test_a_head_that_tells_classes_apart_is_found():
     """Losing it flips few predictions: a score does not see it, and the logits do."""
     rng = np.random.default_rng(5)
@@ -177,73 +149,6 @@ def test_what_does_not_matter_is_shown_not_to():
     assert lead.equivalent[0] <= 0.05 < lead.equivalent[2]
 
 
-def skewed(rng, noise, shape):
-    """Return values [M, E] with a mean of 0, most of them on one side."""
-    if noise == 'normal':
-        return rng.normal(size=shape)
-    if noise == 'rare':
-        return (rng.random(shape) < 0.08) * rng.exponential(1.5, shape) - 0.12
-    # Of all masks alike, for the most part.
-    shared, own = rng.exponential(size=shape[1]), rng.exponential(size=shape)
-    return 0.9 * (shared - 1) + 0.4 * (own - 1)
-
-
-def of_values(values, seed, **options):
-    names = [f'L1-H{mask + 1}' for mask in range(len(values))]
-    about = {'names': names, 'outcome': loss_in('nats'), 'intact': 1.0, 'seed': seed}
-    return assess_changes(values, **about | options)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize('carrying', [12, 4, 2, 1])
-def test_intervals_where_few_texts_carry_a_change(carrying):
-    """By Student's t, 92 to 85 % cover where 12 to 4 of 200 texts do, and few where one does."""
-    covered, wrong = [], []
-    for number in range(80):
-        rng = np.random.default_rng(number)
-        rare = rng.random((20, 200)) < carrying / 200
-        values = rare * (1 + rng.exponential(size=rare.shape)) - carrying / 100
-        found = of_values(values + 0.05 * rng.normal(size=rare.shape), number)
-        covered.append(holds_zero(found).mean())
-        wrong.append((found.corrected <= 0.05).any())
-    assert np.mean(covered) >= 0.94
-    # Two standard errors above 5 %.
-    assert np.mean(wrong) <= 0.1
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize('noise', ['normal', 'rare', 'shared'])
-def test_at_the_margin_nothing_is_shown(noise):
-    """Neither that a mask matters nor that it does not."""
-    wrong = []
-    for number in range(200):
-        rng = np.random.default_rng(number)
-        outcome = dataclasses.replace(loss_in('nats'), margin=0.2)
-        values = 0.2 + 0.5 * skewed(rng, noise, (20, 200))
-        found = of_values(values, number, outcome=outcome)
-        wrong.append([(each <= 0.05).any() for each in (found.equivalent, found.beyond)])
-    # Three standard errors above 5 %.
-    assert np.max(np.mean(wrong, axis=0)) <= 0.096
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize('noise', ['normal', 'rare', 'shared'])
-def test_so_many_masks_lower_and_raise_an_outcome_at_least(noise):
-    """Either is seldom claimed of too many, where none has an effect and where a few have."""
-    wrong, found = [], []
-    for number in range(200):
-        rng = np.random.default_rng(number)
-        values = skewed(rng, noise, (20, 200))
-        none = of_values(values, number)
-        wrong.append(sum(none.fewest) > 0)
-        values[:5] -= 0.4 * values.std()
-        some = of_values(values, number)
-        wrong.append(some.fewest[0] > 5 or some.fewest[1] > 0)
-        found.append(some.fewest[0])
-    assert max(np.mean(wrong[::2]), np.mean(wrong[1::2])) <= 0.096
-    assert np.mean(found) > 1 or noise == 'rare'
-
-
 def test_bad_logits_are_refused():
     logits, labels = logits_of(np.random.default_rng(6))
     logits[0, 0, 0] = np.nan
@@ -265,80 +170,6 @@ def over_seeds(values):
     about = {'low': none, 'high': none, 'p_value': none, 'corrected': none, 'sample': 1}
     alone = [Effects(names=names, difference=one, intact=0.5, **about) for one in each]
     return assess_means_over_seeds(alone, values - each[..., None])
-
-
-@pytest.mark.parametrize(('count', 'parts'), [(6, (0.02, 0.3, 0.3)), (10, (0.1, 0.1, 0.1))])
-def test_over_seeds_effects_are_found_as_often_as_they_say(count, parts):
-    """The parts are those of seeds, of examples and of the remainder."""
-    rng = np.random.default_rng(8)
-    masks, examples = 20, 100
-
-    def sample(effect):
-        of_seeds, shared, rest = (
-            spread * rng.normal(size=shape)
-            for spread, shape in zip(
-                parts, [(count, masks, 1), (masks, examples), (count, masks, examples)], strict=True
-            )
-        )
-        effects = np.where(np.arange(masks) == 0, effect, 0)
-        return over_seeds(of_seeds + shared + rest + effects[:, None])
-
-    effect = np.median([sample(0.0).detectable for _ in range(5)])
-    found = [sample(effect).corrected[0] <= 0.05 for _ in range(60)]
-    # Binomial: two standard deviations around .7 to .87.
-    assert 0.58 <= np.mean(found) <= 0.95
-    assert np.isnan(over_seeds(rng.normal(size=(5, 3, 9))).detectable).all()
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize('world', ['none', 'normal', 'exponential', 'two in ten'])
-def test_over_seeds_errors_are_rare(world):
-    """Significant: on average or in most fine-tunings. Of skewed effects, one side is true."""
-    makers = {
-        'none': lambda rng, shape: np.zeros(shape),
-        'normal': lambda rng, shape: 0.3 * rng.normal(size=shape),
-        'exponential': lambda rng, shape: 0.3 * (rng.exponential(size=shape) - 1),
-        'two in ten': lambda rng, shape: np.where(rng.random(shape) < 0.2, -0.8, 0.2),
-    }
-    # The side on which most fine-tunings are, and the least coverage with ten and with six.
-    side = {'exponential': -1, 'two in ten': 1}.get(world, 0)
-    least = {'exponential': (0.91, 0.9), 'two in ten': (0.87, 0.72)}.get(world, (0.93, 0.92))
-    for count, lowest in zip((10, 6), least, strict=True):
-        wrong, covered = [], []
-        for number in range(150):
-            rng = np.random.default_rng(number)
-            of_seeds, shared = makers[world](rng, (count, 20)), 0.5 * rng.normal(size=(20, 100))
-            noise = rng.normal(size=(count, 20, 100))
-            found = over_seeds(of_seeds[..., None] + shared + noise)
-            true = (found.corrected <= 0.05) & (np.sign(found.difference) != side)
-            wrong.append(true.any())
-            covered.append(holds_zero(found).mean())
-        assert np.mean(wrong) <= 0.103
-        assert lowest <= np.mean(covered) <= 0.99
-
-
-@pytest.mark.parametrize('together', [0, 0.5, 0.9])
-def test_a_head_that_half_of_the_fine_tunings_need_is_found(together):
-    """Where errors of fine-tunings are of their own, and where they share them; and no other."""
-    rng, count, masks, runs = np.random.default_rng(9), 10, 20, 100
-    needed, average = [], []
-    for _ in range(runs):
-        shared, own = rng.normal(size=masks), rng.normal(size=(count, masks))
-        z = together**0.5 * shared + (1 - together) ** 0.5 * own
-        z[:, 0] += 5 * (rng.random(count) < 0.5)
-        p_value = 2 * scipy.stats.norm.sf(np.abs(z))
-        alone = [
-            Effects(
-                names=[''] * masks, difference=one, low=one, high=one, p_value=p, sample=100,
-                corrected=np.minimum(masks * p, 1), outcome=Outcome('loss', more_is_better=False),
-            )
-            for one, p in zip(z, p_value, strict=True)
-        ]  # fmt: skip
-        found = assess_means_over_seeds(alone, rng.normal(size=(count, masks, 30)))
-        needed.append(found.seeds.needed_p <= 0.05)
-        average.append(found.corrected[0] <= 0.05)
-    assert np.mean([each[1:].any() for each in needed]) <= 0.05
-    assert np.mean([each[0] for each in needed]) > 0.85 and np.mean(average) < 0.3
 
 
 def test_a_model_without_an_answer_does_not_spoil_the_others():

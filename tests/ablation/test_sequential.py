@@ -10,69 +10,7 @@ from bert_secrets_jax.ablation import sequential
 from bert_secrets_jax.ablation.outcomes import assess_changes, assess_outcomes
 from bert_secrets_jax.ablation.sequential import VERDICTS
 from bert_secrets_jax.stats.effects import BETTER, NO_MATTER, OPEN, WORSE, loss_in
-from bert_secrets_jax.stats.sequential import intervals
 from tests.conftest import PAIRS, killed_after_a_part
-
-HEADS = 72
-KINDS = ['normal', 'exponential', 'lognormal', 'rare', 'rarer', 'rarest', 'six rare']
-
-
-def worlds(kind, rng, examples):
-    """Draw changes [M, E] with a mean of 0 and a variance of 1."""
-    shape = HEADS, examples
-    match kind:
-        case 'normal':
-            return rng.normal(size=shape)
-        case 'exponential':
-            return rng.exponential(size=shape) - 1
-        case 'lognormal':
-            return (np.exp(rng.normal(size=shape)) - np.exp(0.5)) / np.sqrt(np.e**2 - np.e)
-        case 'rare' | 'rarer':
-            # In one text of fifty much is lost, elsewhere little or hardly anything changes.
-            spread = 0.3 if kind == 'rare' else 0.1
-            lost = (rng.random(shape) < 0.02) * 5 * rng.exponential(size=shape)
-            return (spread * rng.normal(size=shape) + lost - 0.1) / np.sqrt(spread**2 + 0.99)
-        case 'rarest':
-            lost = (rng.random(shape) < 0.01) * 10 * rng.exponential(size=shape)
-            return (0.1 * rng.normal(size=shape) + lost - 0.1) / np.sqrt(0.01 + 1.99)
-        case 'six rare':
-            return np.concatenate([worlds('rare', rng, examples)[:6], rng.normal(size=shape)[6:]])
-
-
-def ever_outside(changes, *, first=50, true=0.0):
-    """Return which masks have an interval without the true mean after some block."""
-    outside, extreme = np.zeros(len(changes), bool), (0.0, 0.0)
-    for start, _ in sequential._later_blocks(changes.shape[1], first):
-        mean, half, extreme = intervals(changes[:, :start], extreme, level=0.05 / len(changes))
-        outside |= np.abs(mean - true) > half
-    return outside
-
-
-@pytest.mark.parametrize(
-    ('count', 'examples', 'wrong'),
-    [(15, 1000, 2), pytest.param(300, 2000, 22, marks=pytest.mark.slow)],
-)
-@pytest.mark.parametrize('kind', KINDS)
-def test_intervals_hold_at_all_times_for_all_masks(kind, count, examples, wrong):
-    """At most 5 % of 300 worlds, and the error of the simulation (two standard errors).
-
-    Without unseen texts, 'lognormal' errs in .35 of worlds and 'rare' in all. Unseen texts that
-    deviate as a mask's own farthest ones are too few for 'rarer': it errs in all. So are the
-    farthest ones of two thirds of the masks for 'rarest'.
-    """
-    failed = [
-        ever_outside(worlds(kind, np.random.default_rng(seed), examples)).any()
-        for seed in range(count)
-    ]
-    assert sum(failed) <= wrong
-
-
-def test_intervals_find_what_is_there():
-    """An effect of a third of a spread in 800 texts, and none of it at 100."""
-    changes = worlds('normal', np.random.default_rng(0), 800) + 1 / 3
-    assert ever_outside(changes).mean() > 0.95
-    assert ever_outside(changes[:, :100]).mean() < 0.05
-    assert not ever_outside(changes, true=1 / 3).any()
 
 
 def models_of(rng, examples, noises):

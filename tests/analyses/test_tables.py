@@ -35,23 +35,6 @@ def drawn(rng, *, models, examples, of_models, of_examples):
     ]
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize('of_models', [0.1, 0.5])
-@pytest.mark.parametrize('models', [5, 10])
-def test_means_over_models_have_intervals_that_cover(models, of_models):
-    """Rather too often than too seldom: where models hardly differ, intervals are too wide."""
-    rng = np.random.default_rng(1)
-    covered = []
-    for _ in range(400):
-        runs = drawn(rng, models=models, examples=100, of_models=of_models, of_examples=1.0)
-        for head in np.ndindex(2, 3):
-            found = mean_over_runs(runs, ['it'], head)
-            covered.append(found.low <= 0 <= found.high)
-    assert np.mean(covered) >= 0.93
-    # Where models differ much, no more often than it should, but for the error of the simulation.
-    assert of_models < 0.5 or np.mean(covered) <= 0.97 + 2 * np.sqrt(0.05 * 0.95 / len(covered))
-
-
 def test_one_model_has_the_interval_over_examples():
     rng = np.random.default_rng(3)
     values = rng.normal(size=(40, 2, 3))

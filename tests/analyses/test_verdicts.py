@@ -28,7 +28,7 @@ from bert_secrets_jax.analyses.verdicts import (
 )
 from bert_secrets_jax.measure.collect import HeadTable
 from bert_secrets_jax.programs.sections import SECTIONS
-from bert_secrets_jax.stats import over_runs, significance
+from bert_secrets_jax.stats import significance
 from bert_secrets_jax.stats.average import MeanEffect
 from tests.analyses import worlds
 from tests.analyses.worlds import WORLDS, effects_of, link_test, null, of_layers, table
@@ -731,34 +731,6 @@ def test_runs_that_differ_or_fail(claim, world, runs):
     rng, (make, wrong), draws = np.random.default_rng(0), RUNS[world], 200
     found = [of_runs(claim, rng, make(rng, runs)).verdict for _ in range(draws)]
     assert max(found.count(each) for each in wrong) / draws <= most(draws)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize('of_examples', [0.0, 0.06, 0.2, 0.6, 2.0])
-@pytest.mark.parametrize('world', [*RUNS, 'two in ten fail, the median at 0'])
-def test_the_median_of_runs(world, of_examples):
-    """The interval holds the median of all runs, and a verdict at the border is rare.
-
-    The error of the examples, which runs share, is from none to twice the spread of the runs.
-    """
-    rng, draws = np.random.default_rng(0), 2000
-    make, _ = RUNS.get(world, (lambda rng, shape: -2.5 * (rng.random(shape) < 0.2), ()))
-    # Where some fail, noise moves the median of all runs, too.
-    every = make(rng, 100_000) + 0.01 * rng.normal(size=100_000)
-    median = 0.0 if world == 'half fail' else np.median(every)
-    for runs in (5, 6, 10, 20):
-        covered, holds, fails = 0, 0, 0
-        for _ in range(draws):
-            own = make(rng, runs) - median + 0.01 * rng.normal(size=runs)
-            values = own + of_examples * rng.normal()
-            found = over_runs.contrasts([(each, of_examples) for each in values], 200)
-            _, low, high = found.typical(0)
-            p_if_false, p_if_true = over_runs.all_above(found)
-            covered += low <= 0 <= high
-            holds += p_if_false <= claims.LEVEL
-            fails += p_if_true <= claims.LEVEL
-        assert covered / draws >= 0.92
-        assert max(holds, fails) / draws <= 0.075
 
 
 @pytest.mark.slow

@@ -22,8 +22,3 @@ def correlated(rng, correlations, examples):
     noise = np.sqrt(1 / np.asarray(correlations) ** 2 - 1 - 0.16)
     own = rng.normal(size=(len(noise), examples))
     return labels + 0.4 * shared + noise[:, None] * own, labels
-
-
-def holds_zero(effects):
-    """Return which intervals hold 0."""
-    return (effects.low <= 0) & (effects.high >= 0)

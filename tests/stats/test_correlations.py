@@ -1,4 +1,4 @@
-"""Agreement of rankings: beside SciPy, and how often its intervals hold."""
+"""Agreement of rankings: beside SciPy, and where there is none."""
 
 import numpy as np
 import pytest
@@ -30,27 +30,6 @@ def test_samples_without_an_interval_and_without_a_ranking():
     assert same.rank == pytest.approx(1) and same.low > 0.999
     with pytest.raises(ValueError, match='of one size, not 1 and 20'):
         rank_agreement(one, many, paired=True)
-
-
-@pytest.mark.parametrize('paired', [True, False])
-def test_intervals_hold(paired):
-    """The two have errors in common where they are measured on the same examples."""
-    rng = np.random.default_rng(2)
-    truth = rng.exponential(size=40) ** 2
-    score = truth + rng.normal(size=40)
-    estimates, ends = [], []
-    for _ in range(200):
-        errors = rng.normal(size=(3, 60, 40)) * 2
-        first = score + errors[0] + errors[2]
-        second = truth + errors[1] + (errors[2] if paired else rng.normal(size=(60, 40)) * 2)
-        found = rank_agreement(first, second, paired=paired)
-        estimates.append(found.rank)
-        ends.append((found.low, found.high))
-    low, high = np.array(ends).T
-    middle = np.mean(estimates)
-    covered = ((low <= middle) & (middle <= high)).mean()
-    assert 0.92 <= covered <= 1
-    assert (high - low).mean() < 6 * np.std(estimates)
 
 
 def test_reliability_is_what_a_second_sample_agrees_by():

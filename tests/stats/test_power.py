@@ -6,8 +6,7 @@ import scipy.optimize
 import scipy.stats
 
 from bert_secrets_jax.stats import power, significance
-from tests.stats.rates import correlated
-from tests.stats.test_intervals import INTACT, LABEL, MASKED, counted, of_accuracy, world
+from tests.stats.test_intervals import of_accuracy
 
 HEADS = 144
 
@@ -53,44 +52,6 @@ def test_accuracy_is_found_as_often_as_it_says(examples, share):
     assert 0.73 <= found(effect) <= 0.87
     assert 0.38 <= found(at_level) <= 0.62
     assert found(effect / 2) < 0.35
-
-
-@pytest.mark.parametrize('share', [0.004, 0.03])
-@pytest.mark.parametrize('metric', ['f1', 'f1_macro', 'matthews'])
-def test_others_are_found_as_often_as_they_say(metric, share):
-    rng = np.random.default_rng(1)
-    examples, tests, runs = 408, 10, 150
-    unchanged, shares = (world('to and fro', each, positive=0.65) for each in (0, share))
-    table = counted(metric, examples * shares[None])
-    _, effect = power.smallest_effects(table, level=0.05 / tests, power=0.8)
-    lost = np.where((INTACT != MASKED) & (LABEL == INTACT), unchanged[np.arange(8) ^ 1], 0)
-
-    def after(part):
-        return shares + part * lost - part * lost[np.arange(8) ^ 1]
-
-    score = lambda part: counted(metric, after(part)[None]).differences[0]
-    part = scipy.optimize.brentq(lambda part: score(part) + effect[0], 0, 1)
-    found = []
-    for seed in range(runs):
-        which = rng.choice(8, size=examples, p=after(part))
-        p_values = significance.randomization_test(
-            metric, MASKED[which][None], INTACT[which], LABEL[which], rounds=1500, seed=seed
-        )
-        found.append(p_values[0] <= 0.05 / tests)
-    assert 0.69 <= np.mean(found) <= 0.9
-
-
-def test_correlations_are_found_as_often_as_they_say():
-    rng = np.random.default_rng(2)
-    examples, runs = 277, 200
-
-    def assessed(effect):
-        (masked, intact), labels = correlated(rng, (0.85 - effect, 0.85), examples)
-        return significance.assess('pearson', masked[None], intact, labels)
-
-    effect = np.mean([assessed(0).detectable[0] for _ in range(20)])
-    found = [assessed(effect).p_value[0] <= 0.05 for _ in range(runs)]
-    assert 0.7 <= np.mean(found) <= 0.9
 
 
 @pytest.mark.parametrize('metric', ['accuracy', 'f1'])

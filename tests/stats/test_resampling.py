@@ -1,40 +1,10 @@
-"""The sign-flip test: its error rate over many quantities, and what it finds."""
+"""The sign-flip test: what it finds, and what it refuses."""
 
 import numpy as np
 import pytest
 import scipy.stats
 
 from bert_secrets_jax.stats.resampling import sign_flip_test
-
-
-def of_pairs(rng):
-    """Dependent quantities, as all pairs of one head are."""
-    return rng.normal(size=(1, 50)) + rng.laplace(size=(20, 50))
-
-
-def skewed(rng):
-    """To the right, as attention is."""
-    return rng.lognormal(0, 1, (20, 60)) - np.exp(0.5)
-
-
-def of_seeds(rng):
-    """Effects over few fine-tunings, which depend on each other and are heavy-tailed."""
-    return rng.standard_t(3, size=8) + rng.standard_t(3, size=(24, 8))
-
-
-@pytest.mark.parametrize(
-    ('draw', 'alternative'), [(of_pairs, 'two-sided'), (of_seeds, 'two-sided'), (skewed, 'greater')]
-)
-def test_sign_flips_hold_their_error_rate_over_all_quantities(draw, alternative):
-    rng, errors = np.random.default_rng(0), 0
-    for trial in range(300):
-        p_values, corrected = sign_flip_test(
-            draw(rng), alternative=alternative, rounds=256, seed=trial
-        )
-        errors += (corrected <= 0.05).any()
-        assert (corrected >= p_values * 0.5).all()
-    # Binomial: 0.05 of 300, five standard deviations up.
-    assert errors <= 15 + 5 * np.sqrt(300 * 0.05 * 0.95)
 
 
 @pytest.mark.parametrize('alternative', ['two-sided', 'greater'])

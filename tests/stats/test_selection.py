@@ -69,36 +69,6 @@ def test_tails_cover_the_best_of_normal_masks(masks):
                 assert covered <= 0.955
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    'metric, masks, size, best, runs',
-    [
-        ('accuracy', 144, 277, 0.12, 60),
-        ('f1', 144, 408, 0.1, 60),
-        ('pearson', 72, 277, 0.06, 60),
-        ('pearson', 72, 1500, 0.03, 40),
-    ],
-)
-@pytest.mark.parametrize('name', ['no effect', 'one is clearly best', 'several are nearly best'])
-def test_interval_covers_the_true_gain_of_the_chosen_mask(metric, masks, size, best, runs, name):
-    """Often more often than it says: masks are correlated, and counts are coarse."""
-    rng = np.random.default_rng(7)
-    gains = world(name, masks, best)
-    truth = true_gains(metric, gains)
-    covered, chosen = [], []
-    for seed in range(runs):
-        found = selected_gain(
-            metric,
-            *answers(metric, gains, size=size, rng=rng),
-            splits=1, repeats=1, seed=seed,
-        )  # fmt: skip
-        covered.append(found.low <= truth[found.best] <= found.high)
-        chosen.append(found.best)
-        assert found.low <= found.naive <= found.high
-    assert np.mean(covered) >= 0.95 - chance(runs)
-    assert name != 'one is clearly best' or np.mean(np.array(chosen) == 3) > 0.95
-
-
 @pytest.mark.parametrize('metric', ['accuracy', 'pearson'])
 def test_the_best_of_useless_masks_gains_nothing_elsewhere(metric):
     rng = np.random.default_rng(16)
