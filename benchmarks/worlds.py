@@ -26,9 +26,10 @@ from bert_secrets_jax.stats.significance import MARGIN, assess, selected_gain
 MASKS = 10
 LOSS = Outcome('loss', 'nats', 1.0, more_is_better=False)
 SHARES = {'sparse, 3 %': 0.03, 'sparse, 2 %': 0.02, 'sparse, 1 %': 0.01, 'sparse, .5 %': 0.005}
-# What came out once: whether there was a false 'error' among all tests, whether the claim at the
-# other 'border' was wrong, that something there matters ('beyond') was, the share of intervals that have 'covered' the truth, and whether an
-# effect that is called detectable was 'found'.
+# What came out once: whether there was a false 'error' among all tests, whether a claim of no
+# matter was wrong at the other 'border', whether one that something is 'beyond' it was, the share
+# of intervals that have 'covered' the truth, and whether an effect that is called detectable was
+# 'found'.
 Drawn = Mapping[str, Any]
 
 

@@ -19,7 +19,7 @@ from bert_secrets_jax.stats.effects import Effects, Outcome
 from bert_secrets_jax.stats.influence import limits, p_unseen, share_unseen
 from bert_secrets_jax.stats.resampling import bootstrap_t
 from bert_secrets_jax.stats.scores import ROUNDING, PerMask
-from bert_secrets_jax.stats.student import LEVEL, detectable, p_above
+from bert_secrets_jax.stats.student import LEVEL, POWER, p_above, reach
 
 # Fewer examples give no interval at all, and fewer than the second one a little too narrow.
 FEWEST, FEW = 2, 50
@@ -93,9 +93,11 @@ def assess_means(
         )
         for sign in (-1, 1)
     )
-    # Bonferroni's bar, which max-T is below: what is said to be found is found.
+    # Bonferroni's bar, or that of max-T where few texts carry the changes: what is said to be found
+    # is found.
     level = LEVEL / sides / masks
-    found = detectable(error, count - 1, level)
+    bar = max(reach(count - 1, level), np.quantile(largest, 1 - LEVEL))
+    found = np.where(error > 0, (bar + reach(tail=1 - POWER)) * error, 0.0)
     found = np.maximum(found, farthest * share_unseen(level, count))
     low, high = limits(difference, linear, of_one=(farthest, farthest))
     return Effects(
