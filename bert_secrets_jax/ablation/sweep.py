@@ -42,6 +42,7 @@ from bert_secrets_jax.ablation.layers import (
 )
 from bert_secrets_jax.ablation.masks import GivenMasks, Masks, check_masks
 from bert_secrets_jax.brief import brief
+from bert_secrets_jax.checks import check_shape
 from bert_secrets_jax.compute import Compute
 from bert_secrets_jax.data.encoding import Batch, in_order, listed, to_one_length
 from bert_secrets_jax.data.masking import MaskedBatch
@@ -509,12 +510,9 @@ def _checked(config: BertConfig, baseline: str, replacement: Any) -> np.ndarray:
     if baseline != 'mean':
         raise ValueError(f"A replacement goes with baseline='mean', not with {baseline=}.")
     means = np.asarray(replacement, np.float32)
-    expected = (config.num_hidden_layers, config.num_attention_heads, config.head_size)
-    if means.shape != expected:
-        raise ValueError(
-            f'replacement must be [layers, heads, width] = {list(expected)}, as bs.mean_contexts '
-            f'returns it, got {list(means.shape)}.'
-        )
+    layers, heads = config.num_hidden_layers, config.num_attention_heads
+    mend = ', and bs.mean_contexts makes it'
+    check_shape('replacement', means, mend, layers=layers, heads=heads, width=config.head_size)
     return means
 
 

@@ -39,6 +39,7 @@ from bert_secrets_jax.measure.links import (
 from bert_secrets_jax.measure.token_maps import each_map
 from bert_secrets_jax.model.weights import Pretrained
 from bert_secrets_jax.names import head_name
+from bert_secrets_jax.ranges import Count
 from bert_secrets_jax.runs.call import Call, call
 from bert_secrets_jax.runs.cost import Cost
 from bert_secrets_jax.runs.findings import measured
@@ -193,7 +194,7 @@ def frames(
     pretrained: Pretrained,
     sample: FrameSample | tuple[Sequence[Example], Sequence[Annotation]] | None = None,
     *,
-    draws: int = 100,
+    draws: Count = 100,
     seed: int = 0,
     shown: int = 3,
     settings: TextSettings = TextSettings(),

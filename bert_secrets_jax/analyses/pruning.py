@@ -455,11 +455,6 @@ def pruning(
 
 def check_pruning(metric: str, *, draws: int, tolerance: float) -> None:
     """Raise ValueError for settings of `pruning` that cannot be met, before it is computed."""
-    if draws < 0 or not 0 <= tolerance < 1:
-        raise ValueError(
-            f'{draws=} must be at least 0, and {tolerance=} at least 0 and below 1 (0.01 is one '
-            'point).'
-        )
     check_name('metric', metric, METRICS)
 
 

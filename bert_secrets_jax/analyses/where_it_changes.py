@@ -33,6 +33,7 @@ from bert_secrets_jax.measure.catalogue import measure_change, named
 from bert_secrets_jax.measure.tables import HeadTable
 from bert_secrets_jax.model.bert import init_params
 from bert_secrets_jax.model.weights import Pretrained, check_whole
+from bert_secrets_jax.ranges import Count
 from bert_secrets_jax.runs.cost import Cost, Costs
 from bert_secrets_jax.runs.findings import measured
 from bert_secrets_jax.runs.result import Finding, Result, drawn, framed
@@ -326,7 +327,7 @@ def where_it_changes(
     tuned: Mapping[str, Finetuned],
     texts: Sequence[Text],
     *,
-    draws: int = 3,
+    draws: Count = 3,
     seed: int = 0,
     compute: Compute = Compute(),
 ) -> WhereItChanges:
@@ -357,8 +358,8 @@ def where_it_changes(
             )
         means, ends = each.movement[..., :2].mean(axis=1), each.movement[:, -1, :, 2:]
         moved[name] = np.concatenate([means, ends], axis=-1)[:, 1:-1]
-    if draws < 1 or len({each.seeds for each in tuned.values()}) != 1:
-        raise ValueError(f'{draws=}: at least one, and all schedules with the same seeds.')
+    if len({each.seeds for each in tuned.values()}) != 1:
+        raise ValueError('The schedules have different seeds: give the same to each.')
     first = next(iter(tuned.values()))
     about = first.tested, first.dev_examples, first.label_names
     if any((each.tested, each.dev_examples, each.label_names) != about for each in tuned.values()):

@@ -26,7 +26,7 @@ from bert_secrets_jax.contributions.decomposition import (
 )
 from bert_secrets_jax.contributions.integrated import (
     STEPS,
-    check_steps,
+    Steps,
     embedded,
     integrated_gradients,
     through_layers,
@@ -90,7 +90,7 @@ def token_scores(
     texts: Sequence[Text],
     *,
     methods: Sequence[str] = METHODS,
-    steps: int = STEPS,
+    steps: Steps = STEPS,
     seed: int = 0,
     compute: Compute = Compute(),
 ) -> TokenScores:
@@ -141,7 +141,6 @@ def scores_of(
 ) -> TokenScores:
     """Score the tokens of tokenised texts; arguments as in `token_scores`."""
     check_methods(methods)
-    check_steps(steps)
     methods = tuple(methods)
     params, _, place = on_devices(pretrained.params, compute.mesh)
     batches = bucket(encoded, **compute.encoding)

@@ -27,7 +27,7 @@ from bert_secrets_jax.compute import Compute
 from bert_secrets_jax.contributions.faithfulness import kept_tokens, outputs_of, plan_of
 from bert_secrets_jax.contributions.integrated import (
     STEPS,
-    check_steps,
+    Steps,
     embedded,
     integral,
     reference_ids,
@@ -94,7 +94,7 @@ def paired_tokens(
     pairs: Sequence[tuple[str, str]],
     *,
     layer: int | None = None,
-    steps: int = STEPS,
+    steps: Steps = STEPS,
     similarity: str = 'cosine',
     pooling: str | Pooling | None = None,
     prompt: str | None = None,
@@ -131,7 +131,6 @@ def paired_tokens(
     pretrained = with_pooling(pretrained, pooling, normalised=False)
     assert pretrained.config.pooling is not None
     compute = (compute or Compute()).within(pretrained.config)
-    check_steps(steps)
     check_name('similarity', similarity, SIMILARITIES)
     layer = paired_layer(pretrained, layer)
     if not pairs:

@@ -206,9 +206,6 @@ def read_framenet(
       ValueError: There is no such reading, or a limit is below 1.
     """
     steps = filters(reading)
-    for name, limit in (('per_unit', per_unit), ('max_units', max_units)):
-        if limit is not None and limit < 1:
-            raise ValueError(f'{name}={limit} leaves nothing: 1 or more, or None for all.')
     reader = _open_framenet(folder)
     rng = np.random.default_rng(seed)
 

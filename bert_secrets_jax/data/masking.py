@@ -16,6 +16,7 @@ from jaxtyping import Bool, Int
 from bert_secrets_jax.brief import brief
 from bert_secrets_jax.data.encoding import WORD, Batch, bucket, tokenize
 from bert_secrets_jax.data.tasks import Text, as_examples
+from bert_secrets_jax.ranges import Part, check_ranges
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,7 +36,7 @@ class Masking:
         scoring").
     """
 
-    share: float = 0.15
+    share: Part = 0.15
     one_at_a_time: bool = False
     seed: int = 0
     rest_of_word: bool = False
@@ -43,8 +44,7 @@ class Masking:
     def __post_init__(self):
         if self.rest_of_word and not self.one_at_a_time:
             raise ValueError('rest_of_word=True needs one_at_a_time=True.')
-        if isinstance(self.share, bool) or not 0 < self.share < 1:
-            raise ValueError(f'share={self.share!r} must be a number between 0 and 1.')
+        check_ranges(self)
 
 
 @jax.tree_util.register_dataclass

@@ -151,8 +151,6 @@ def find_outliers(pretrained: Pretrained, *, sigma: float | int = SIGMA) -> Outl
       ValueError: Heads were removed from the model, its layers do not end with LayerNorm, or
         `sigma` is not above 0.
     """
-    if not 0 < sigma < math.inf:
-        raise ValueError(f'{sigma=} must be a number above 0, such as 3.')
     scale, bias = output_norm(pretrained)
     stands_out = np.logical_or(*(np.abs(deviations(each)) > sigma for each in (scale, bias)))
     at_least, by_chance = least_layers(stands_out)

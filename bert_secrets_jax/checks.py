@@ -1,0 +1,65 @@
+"""Checks that many functions make of what they are given, each of them in one wording.
+
+Numbers that an argument may be stand on it (`arguments`), those of settings in tables (`ranges`).
+"""
+
+from collections.abc import Iterable, Sized
+from typing import Any
+
+import numpy as np
+
+from bert_secrets_jax.brief import shortened
+
+
+def check_shape(name: str, array: Any, mend: str = '', /, **axes: int | None) -> None:
+    """Raise ValueError for an array that has other axes than those named; None is any length.
+
+    >>> check_shape('mask', np.ones(3), layers=2, heads=None)
+    Traceback (most recent call last):
+    ValueError: mask must be [layers, heads] = [2, any], got [3].
+    """
+    shape, sizes = np.shape(array), tuple(axes.values())
+    # What may be of any length is as long as it is.
+    known = [real if size is None else size for real, size in zip(shape, sizes, strict=False)]
+    if len(shape) != len(sizes) or known != [*shape]:
+        expected = ', '.join('any' if each is None else str(each) for each in sizes)
+        known = f' = [{expected}]' * any(each is not None for each in sizes)
+        named = ', '.join(axes).replace('_', ' ')
+        raise ValueError(f'{name} must be [{named}]{known}, got {list(shape)}{mend}.')
+
+
+def check_enough(what: str, given: Sized, least: int = 1, mend: str = '') -> None:
+    """Raise ValueError if there are fewer of something than are needed.
+
+    >>> check_enough('texts to match', [], 2)
+    Traceback (most recent call last):
+    ValueError: There are no texts to match, and at least 2 are needed.
+    """
+    if (count := len(given)) < least:
+        needed = f'{least} {"is" if least == 1 else "are"} needed{mend}'
+        raise ValueError(f'There are {count or "no"} {what}, and at least {needed}.')
+
+
+def check_different(name: str, values: Iterable[Any], mend: str = 'give each once') -> None:
+    """Raise ValueError for values of which one occurs twice.
+
+    >>> check_different('heads', [(0, 1), (0, 1)])
+    Traceback (most recent call last):
+    ValueError: heads has (0, 1) twice: give each once.
+    """
+    values = list(values)
+    if twice := [each for each in values if values.count(each) > 1]:
+        raise ValueError(f'{name} has {shortened(twice[0])} twice: {mend}.')
+
+
+def check_lengths(mend: str = 'give one for each', /, **given: Sized) -> None:
+    """Raise ValueError if there are more of one thing than of another.
+
+    >>> check_lengths(labels=[1], texts=['a', 'b'])
+    Traceback (most recent call last):
+    ValueError: There are 1 labels, 2 texts: give one for each.
+    """
+    counts = [len(each) for each in given.values()]
+    if len(set(counts)) > 1:
+        listed = ', '.join(f'{count} {name}' for name, count in zip(given, counts, strict=True))
+        raise ValueError(f'There are {listed}: {mend}.')
