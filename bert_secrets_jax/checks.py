@@ -3,12 +3,13 @@
 Numbers that an argument may be stand on it (`arguments`), those of settings in tables (`ranges`).
 """
 
-from collections.abc import Iterable, Sized
+import collections
+from collections.abc import Iterable, Sequence, Sized
 from typing import Any
 
 import numpy as np
 
-from bert_secrets_jax.brief import shortened
+from bert_secrets_jax.brief import check_name, either, shortened
 
 
 def check_shape(name: str, array: Any, mend: str = '', /, **axes: int | None) -> None:
@@ -47,9 +48,36 @@ def check_different(name: str, values: Iterable[Any], mend: str = 'give each onc
     Traceback (most recent call last):
     ValueError: heads has (0, 1) twice: give each once.
     """
-    values = list(values)
-    if twice := [each for each in values if values.count(each) > 1]:
+    counts = collections.Counter(values)
+    if twice := [each for each, count in counts.items() if count > 1]:
         raise ValueError(f'{name} has {shortened(twice[0])} twice: {mend}.')
+
+
+def check_names(setting: str, names: Sequence[Any], known: Iterable[Any]) -> None:
+    """Raise ValueError for anything but a list of known names, at least one, and each once.
+
+    >>> check_names('metrics', ['f1', 'f1'], ['f1', 'accuracy'])
+    Traceback (most recent call last):
+    ValueError: metrics has 'f1' twice: give each once.
+    """
+    known = tuple(known)
+    if isinstance(names, str) or not names:
+        raise ValueError(f'{setting}={shortened(names)} must be a list of {either(known)}.')
+    for name in names:
+        check_name(setting, name, known)
+    check_different(setting, names)
+
+
+def check_rules(*rules: tuple[Any, str]) -> None:
+    """Raise ValueError with what belongs to the first thing that is wrong.
+
+    >>> check_rules((False, 'It is large.'), (3 > 2, 'It is odd.'))
+    Traceback (most recent call last):
+    ValueError: It is odd.
+    """
+    for is_wrong, message in rules:
+        if is_wrong:
+            raise ValueError(message)
 
 
 def check_lengths(mend: str = 'give one for each', /, **given: Sized) -> None:
@@ -62,4 +90,4 @@ def check_lengths(mend: str = 'give one for each', /, **given: Sized) -> None:
     counts = [len(each) for each in given.values()]
     if len(set(counts)) > 1:
         listed = ', '.join(f'{count} {name}' for name, count in zip(given, counts, strict=True))
-        raise ValueError(f'There are {listed}: {mend}.')
+        raise ValueError(f'There are {listed}: {mend}.'.replace('_', ' '))

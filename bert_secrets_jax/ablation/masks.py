@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Float, Shaped
 
 from bert_secrets_jax.arguments import checked
-from bert_secrets_jax.checks import check_enough, check_shape
+from bert_secrets_jax.checks import check_different, check_enough, check_shape
 from bert_secrets_jax.model.config import BertConfig
 from bert_secrets_jax.model.intervention import check_amounts
 from bert_secrets_jax.names import head_name
@@ -60,8 +60,8 @@ def pairs(config: BertConfig, heads: Sequence[Place] | None = None) -> Masks:
     all.
     """
     chosen = all_heads(config) if heads is None else [(int(at), int(head)) for at, head in heads]
-    if len(chosen) < 2 or len(set(chosen)) < len(chosen):
-        raise ValueError(f'Pairs need at least two heads, each given once, got {len(chosen)}.')
+    check_enough('heads to make pairs of', chosen, 2)
+    check_different('heads', chosen)
     return disable(config, itertools.combinations(chosen, 2))
 
 

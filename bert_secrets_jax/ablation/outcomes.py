@@ -104,7 +104,7 @@ def assess_changes(changes: PerModel, **about: Any) -> Effects:
 def check_labels(logits: Logits, labels: Labels, names: Sequence[str]) -> None:
     """Raise ValueError unless logits [1 + M, E, C] have these labels [E] and names [M]."""
     axes = {'intact_and_masks': 1 + len(names), 'examples': len(labels), 'classes': None}
-    check_shape('logits', logits, **axes)
+    check_shape('logits', logits, ', the intact model first', **axes)
     classes = logits.shape[-1]
     if not (np.isin(labels, np.arange(classes)) if classes > 1 else np.isfinite(labels)).all():
         raise ValueError(

@@ -25,7 +25,7 @@ from bert_secrets_jax.ablation.layers import Static, contexts_of, embed
 from bert_secrets_jax.ablation.patched_metrics import AnyMetric, Given, Metric, Reads, metric_of
 from bert_secrets_jax.ablation.sweep import default_chunk_tokens, one_behind
 from bert_secrets_jax.brief import brief, check_name
-from bert_secrets_jax.checks import check_shape
+from bert_secrets_jax.checks import check_lengths, check_shape
 from bert_secrets_jax.compute import Compute
 from bert_secrets_jax.data.encoding import Batch, Encoded, bucket, in_order, tokenize
 from bert_secrets_jax.data.tasks import Text, prepared
@@ -151,12 +151,9 @@ class Pairs:
             compute = compute.within(pretrained.config)
         check_name('of', of, OF)
         check_name('positions', positions, POSITIONS)
-        count, length = len(texts[0]), compute.max_length
-        if count != len(texts[1]):
-            raise ValueError(
-                f'There are {count} clean texts and {len(texts[1])} corrupted ones: give one of '
-                'each for every pair.'
-            )
+        length = compute.max_length
+        mend = 'give one of each for every pair'
+        check_lengths(mend, clean_texts=texts[0], corrupted_texts=texts[1])
         read = [as_read(pretrained, each) for each in texts]
         one, two = (tokenize(pretrained.tokenizer, each, max_length=length) for each in read)
         encoded, clean, corrupted = (one, two), one.lengths, two.lengths

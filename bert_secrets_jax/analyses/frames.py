@@ -16,6 +16,7 @@ from bert_secrets_jax.analyses.common.linked import Linked
 from bert_secrets_jax.analyses.common.tables import heads_frame
 from bert_secrets_jax.analyses.common.texts import TextSettings, encoded_of, in_one_pass
 from bert_secrets_jax.analyses.declaration import analysis
+from bert_secrets_jax.checks import check_enough
 from bert_secrets_jax.data.annotation import Annotation
 from bert_secrets_jax.data.encoding import Encoded
 from bert_secrets_jax.data.framenet import (
@@ -224,8 +225,7 @@ def frames(
         filters, sample = dict(sample.counts), (sample.examples, sample.annotations)
     examples, annotations = sample
     names = list(annotations[0].relations) if annotations else []
-    if not names:
-        raise ValueError('The sample has no annotated relation: there are no links to measure.')
+    check_enough('annotated relations in the sample', names)
     annotations = with_word_classes(
         examples, annotations, pipeline=settings.pipeline, cache=settings.cache
     )

@@ -188,9 +188,6 @@ def judgements(
 
     Arguments and errors are those of `retrieval`.
     """
-    for name, texts in (('queries', queries), ('documents', documents)):
-        if isinstance(texts, str):
-            raise TypeError(f'{name} are several texts, and this is one: give a list, [text].')
     # By their names, or else by their places.
     keys = (
         each if isinstance(each, Mapping) else range(len(each)) for each in (queries, documents)

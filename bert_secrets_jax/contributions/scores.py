@@ -17,7 +17,8 @@ from absl import logging
 from jaxtyping import Array, Bool, Float
 
 from bert_secrets_jax.ablation.contexts import on_devices
-from bert_secrets_jax.brief import brief, check_name, either
+from bert_secrets_jax.brief import brief
+from bert_secrets_jax.checks import check_names
 from bert_secrets_jax.compute import Compute
 from bert_secrets_jax.contributions.decomposition import (
     check_classifies,
@@ -124,10 +125,7 @@ def token_scores(
 
 def check_methods(methods: Sequence[str]) -> None:
     """Raise ValueError for a method that does not exist or comes twice, or if there is none."""
-    if isinstance(methods, str) or not methods or len(set(methods)) < len(methods):
-        raise ValueError(f'Methods are a list of {either(METHODS)}, each once, not {methods!r}.')
-    for method in methods:
-        check_name('methods', method, METHODS)
+    check_names('methods', methods, METHODS)
 
 
 def scores_of(

@@ -14,7 +14,7 @@ import numpy as np
 from jaxtyping import Bool, Int
 
 from bert_secrets_jax.brief import brief
-from bert_secrets_jax.data.encoding import WORD, Batch, bucket, tokenize
+from bert_secrets_jax.data.encoding import WORD, Batch, bucket, check_tokens, tokenize
 from bert_secrets_jax.data.tasks import Text, as_examples
 from bert_secrets_jax.ranges import Part, check_ranges
 
@@ -99,10 +99,9 @@ def mask_words(
         could be hidden. The error names it.
     """
     masking = masking or Masking()
-    mask = getattr(tokenizer, 'mask_token_id', None)
     encoded = tokenize(tokenizer, texts, max_length=max_length)
-    if mask is None:
-        raise ValueError('The tokenizer has no mask_token: name it in tokenizer_config.json.')
+    check_tokens(tokenizer, 'mask_token')
+    mask = tokenizer.mask_token_id
     kept = (encoded.text >= 0) & ~encoded.special
     if tokenizer.unk_token_id is not None:
         kept &= encoded.input_ids != tokenizer.unk_token_id

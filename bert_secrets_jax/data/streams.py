@@ -10,7 +10,6 @@ Held at a time are some hundred texts, less than a batch of each padded length, 
 import collections
 import dataclasses
 import itertools
-import os
 import pathlib
 from collections.abc import Iterable, Iterator, Sequence, Sized
 from concurrent.futures import ThreadPoolExecutor
@@ -264,11 +263,6 @@ def stream_batches(
       ValueError: The tokenizer lacks special tokens. During the iteration: there are no texts,
         single sentences are mixed with pairs, or the tokenizer is not made for the texts.
     """
-    if isinstance(texts, str | os.PathLike | Example) or not isinstance(texts, Iterable):
-        raise TypeError(
-            f'{type(texts).__name__} is no iterable of texts: bs.stream_texts(path) reads a file, '
-            'and [text] is a list of one.'
-        )
     check_tokenizer(tokenizer, max_length, pair=False)
     return Batches(
         tokenizer, texts, max_length, tokens_per_batch, tuple(buckets), fewest, batch_multiple

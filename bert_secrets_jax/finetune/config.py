@@ -5,7 +5,9 @@ import numbers
 import operator
 from collections.abc import Sequence
 
+from bert_secrets_jax.arguments import ARGUMENTS
 from bert_secrets_jax.brief import check_name
+from bert_secrets_jax.checks import check_different
 from bert_secrets_jax.finetune import optimizers
 from bert_secrets_jax.model.config import BertConfig
 from bert_secrets_jax.names import named_parts
@@ -132,9 +134,8 @@ def listed_seeds(seeds: int | Sequence[int]) -> tuple[int, ...]:
     if is_count and seeds > _MOST_SEEDS:
         raise ValueError(f'{seeds=} must be at most {_MOST_SEEDS:,}, or a sequence of seeds.')
     seeds = tuple(range(seeds) if is_count else map(operator.index, seeds))
-    if not seeds or len(set(seeds)) < len(seeds):
-        raise ValueError(f'{seeds=} must be different numbers, at least one.')
+    check_different('seeds', seeds)
     # Greater ones give the numbers of smaller ones.
-    if not all(0 <= seed < 2**32 for seed in seeds):
-        raise ValueError(f'{seeds=} must be whole numbers, at least 0 and below 2**32.')
+    if not seeds or not all(seed in ARGUMENTS['seed'] for seed in seeds):
+        raise ValueError(f'{seeds=} must have at least one, each {ARGUMENTS["seed"]}.')
     return seeds

@@ -16,6 +16,7 @@ from jax.sharding import Mesh
 from jaxtyping import Array, Float
 
 from bert_secrets_jax.brief import check_name
+from bert_secrets_jax.checks import check_enough
 from bert_secrets_jax.data.encoding import Encoded, Paired, bucket, tokenize
 from bert_secrets_jax.data.tasks import Example, Text, as_examples, prepared
 from bert_secrets_jax.finetune.config import FinetuneConfig, listed_seeds
@@ -119,8 +120,7 @@ def finetune_embedding(
 def _pairs(texts: Sequence[Text], split: str, loss: str) -> list[Example]:
     """Return pairs with an id and a label each; refuse what the loss cannot learn from."""
     examples = as_examples(texts)
-    if not examples:
-        raise ValueError(f'{split} pairs: there are none.')
+    check_enough(f'{split} pairs', examples)
     found = []
     for each in examples:
         if each.text_b is None:

@@ -69,9 +69,10 @@ class TokenMaps:
         for kind, maps in self.further.items():
             # Those of all heads together are of one head.
             of = 1 if maps.shape[1:2] == (1,) else heads
-            check_shape(f'Maps {kind!r}', maps, layers=layers, heads=of, **of_tokens)
+            mend = ', as those of attention or with one head'
+            check_shape(f'Maps {kind!r}', maps, mend, layers=layers, heads=of, **of_tokens)
         for method, values in self.scores.items():
-            check_shape(f'Scores {method!r}', values, tokens=length)
+            check_shape(f'Scores {method!r}', values, ', one for each token', tokens=length)
         if (self.word is None) != (self.words is None):
             raise ValueError('Words come with their numbers: give word and words, or neither.')
         if (self.word is not None and self.words is not None) and (

@@ -16,7 +16,7 @@ import safetensors
 from absl import logging
 
 from bert_secrets_jax.checks import check_enough, check_shape
-from bert_secrets_jax.files import open_regular, parse_json, read_text
+from bert_secrets_jax.files import of_kind, open_regular, parse_json, read_text
 from bert_secrets_jax.model import hub, torch_bin
 from bert_secrets_jax.model.bert import own_layers
 from bert_secrets_jax.model.config import (
@@ -53,9 +53,7 @@ def read_settings(
     """Return the model that a config.json is of, without head and pooler, and all that it holds."""
     file = directory / 'config.json'
     try:
-        values = parse_json(read_text(file))
-        if not isinstance(values, dict):
-            raise ValueError('it does not hold a JSON object.')
+        values = of_kind(parse_json(read_text(file)), dict)
         # Values that do not fit each other are this file's fault, too.
         config = BertConfig(**read_config(values, ignore=ignore), add_pooler=False)
     except (ValueError, OSError) as error:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from bert_secrets_jax.checks import check_shape
+from bert_secrets_jax.checks import check_enough, check_shape
 from bert_secrets_jax.measure.token_maps import GLOSSES, TokenMaps
 from bert_secrets_jax.names import visible
 from bert_secrets_jax.report.templates import render
@@ -49,8 +49,7 @@ class Explorer:
         if any(isinstance(sentences, TokenMaps) for sentences in self.maps.values()):
             raise TypeError('An explorer takes a list of maps for each model, one per sentence.')
         first = next(iter(self.maps.values()))
-        if not first:
-            raise ValueError('An explorer needs the maps of at least one sentence.')
+        check_enough('sentences', first)
         shape = dict(zip(('layers', 'heads'), self._shape, strict=True))
         tokens = [list(each.tokens) for each in first]
         for model, sentences in self.maps.items():

@@ -7,7 +7,15 @@ from typing import TYPE_CHECKING, Any
 
 from absl import logging
 
-from bert_secrets_jax.files import differing, from_cell, long_fields, read_json, read_text, unsealed
+from bert_secrets_jax.files import (
+    differing,
+    from_cell,
+    long_fields,
+    of_kind,
+    read_json,
+    read_text,
+    unsealed,
+)
 
 if TYPE_CHECKING:
     import pandas
@@ -96,9 +104,7 @@ def read_manifest(folder: pathlib.Path) -> dict:
     """Return the record of the files that were written for each part; empty if there is none."""
     file = folder / MANIFEST
     try:
-        found = read_json(file)
-        if not isinstance(found, dict):
-            raise ValueError(f'{file} does not hold a JSON object.')
+        found = of_kind(read_json(file), dict, f'{file}: ')
     except FileNotFoundError:
         return {}
     except ValueError as error:
