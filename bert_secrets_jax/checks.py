@@ -34,11 +34,23 @@ def check_enough(what: str, given: Sized, least: int = 1, mend: str = '') -> Non
 
     >>> check_enough('texts to match', [], 2)
     Traceback (most recent call last):
-    ValueError: There are no texts to match, and at least 2 are needed.
+    ValueError: There are no texts to match: 0 given, at least 2 needed.
     """
     if (count := len(given)) < least:
-        needed = f'{least} {"is" if least == 1 else "are"} needed{mend}'
-        raise ValueError(f'There are {count or "no"} {what}, and at least {needed}.')
+        few = 'too few' if count else 'no'
+        needed = f'{count} given, at least {least} needed{mend}'
+        raise ValueError(f'There are {few} {what}: {needed}.')
+
+
+def check_numbers(name: str, *arrays: Any, mend: str = '') -> None:
+    """Raise ValueError if any number of some arrays is NaN or infinite.
+
+    >>> check_numbers('scores', [1.0, np.nan])
+    Traceback (most recent call last):
+    ValueError: scores must be finite numbers, and some are NaN or infinite.
+    """
+    if not all(np.isfinite(each).all() for each in arrays):
+        raise ValueError(f'{name} must be finite numbers, and some are NaN or infinite{mend}.')
 
 
 def check_different(name: str, values: Iterable[Any], mend: str = 'give each once') -> None:
@@ -85,9 +97,9 @@ def check_lengths(mend: str = 'give one for each', /, **given: Sized) -> None:
 
     >>> check_lengths(labels=[1], texts=['a', 'b'])
     Traceback (most recent call last):
-    ValueError: There are 1 labels, 2 texts: give one for each.
+    ValueError: There are 1 labels and 2 texts: give one for each.
     """
     counts = [len(each) for each in given.values()]
     if len(set(counts)) > 1:
-        listed = ', '.join(f'{count} {name}' for name, count in zip(given, counts, strict=True))
+        listed = ' and '.join(f'{count} {name}' for name, count in zip(given, counts, strict=True))
         raise ValueError(f'There are {listed}: {mend}.'.replace('_', ' '))

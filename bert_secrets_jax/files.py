@@ -41,7 +41,7 @@ _DECOMPRESSED = {'.gz': gzip.open, '.xz': lzma.open}
 # Python reads these only from a later release on, or only as folders of files.
 _PACKED = ('.zst', '.bz2', '.zip', '.tar', '.tgz')
 Kind = TypeVar('Kind')
-_OF_JSON = {dict: 'JSON object', list: 'JSON list', str: 'text'}
+_OF_JSON = {dict: 'JSON object', list: 'list', str: 'text'}
 _KINDS = {
     stat.S_IFDIR: 'a folder',
     stat.S_IFIFO: 'a pipe',

@@ -24,7 +24,7 @@ import scipy.special
 import scipy.stats
 from jaxtyping import Array, Bool, Float, Int, Num
 
-from bert_secrets_jax.checks import check_shape
+from bert_secrets_jax.checks import check_numbers, check_shape
 from bert_secrets_jax.finetune.losses import loss_per_example, losses_of
 from bert_secrets_jax.stats.effects import Effects, Outcome
 from bert_secrets_jax.stats.means import assess_means
@@ -78,8 +78,8 @@ def assess_outcomes(
     """
     for each in logits:
         check_labels(each, labels, names)
-    if not all(np.isfinite(each).all() for each in (*logits, labels)):
-        raise ValueError('Some logits or labels are not finite: are the weights broken?')
+    mend = ': are the weights broken?'
+    check_numbers('logits and labels', *logits, labels, mend=mend)
     of_models = [dict(_changes(np.asarray(each, np.float64), labels, seed)) for each in logits]
     found = {}
     for name in of_models[0]:

@@ -243,12 +243,9 @@ def across(
         layers or heads than each other.
     """
     models, texts, unit = _paired(pretrained, texts)
-    if len(texts) < 2 or min(map(len, texts.values())) < 4:
-        sizes = [*map(len, texts.values())]
-        raise ValueError(
-            f'Give two corpora of 4 texts or more (setting across.files), not of {sizes}.'
-        )
+    check_enough('corpora', texts, 2, ' (setting across.files)')
     for name, corpus in texts.items():
+        check_enough(f'texts of {name!r}', corpus, 4)
         trees = [isinstance(each, Parse) for each in corpus]
         if any(trees) and not all(trees):
             raise ValueError(f'{name!r} has sentences with trees, and texts: give it one of both.')

@@ -23,6 +23,7 @@ from bert_secrets_jax.analyses.common.tables import OF_SHARES, Tables, grids_fra
 from bert_secrets_jax.analyses.common.texts import TextSettings, batches_of, with_progress
 from bert_secrets_jax.analyses.declaration import analysis
 from bert_secrets_jax.analyses.verdicts import verdict
+from bert_secrets_jax.checks import check_enough
 from bert_secrets_jax.compute import Compute
 from bert_secrets_jax.data.tasks import Text
 from bert_secrets_jax.finetune.config import FinetuneConfig
@@ -358,10 +359,11 @@ def where_it_changes(
             )
         means, ends = each.movement[..., :2].mean(axis=1), each.movement[:, -1, :, 2:]
         moved[name] = np.concatenate([means, ends], axis=-1)[:, 1:-1]
-    first = next(iter(tuned.values()))
-    about = first.tested, first.dev_examples, first.label_names
-    if any((each.tested, each.dev_examples, each.label_names) != about for each in tuned.values()):
-        raise ValueError('The schedules have different dev examples: give the same to each.')
+    check_enough('schedules', tuned)
+    first, *others = tuned.values()
+    alike = operator.attrgetter('seeds', 'tested', 'dev_examples', 'label_names')
+    if any(alike(each) != alike(first) for each in others):
+        raise ValueError('Schedules have other seeds or dev examples: give the same to each.')
     p_learnt = {name: np.array(each.p_learnt) for name, each in tuned.items()}
     reach = {name: each[..., MEASURES.index('distance')] for name, each in moved.items()}
     starts = {name: _starts(pretrained, each, name) for name, each in tuned.items()}

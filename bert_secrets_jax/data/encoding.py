@@ -252,10 +252,7 @@ def _fit(array: np.ndarray, length: int, fill: int = 0) -> np.ndarray:
 
 
 def listed(batches: Iterable[Batch]) -> Iterable[Batch]:
-    """Return batches as they are; TypeError for a single one, for texts or tokenised examples.
-
-    ValueError for one that is padded on the left, when it comes.
-    """
+    """Return batches as they are; ValueError for one that is padded on the left, when it comes."""
     return map(_padded_right, batches)
 
 

@@ -120,7 +120,7 @@ def finetune_embedding(
 def _pairs(texts: Sequence[Text], split: str, loss: str) -> list[Example]:
     """Return pairs with an id and a label each; refuse what the loss cannot learn from."""
     examples = as_examples(texts)
-    check_enough(f'{split} pairs', examples)
+    check_enough(f'{split.lower()} pairs', examples)
     found = []
     for each in examples:
         if each.text_b is None:

@@ -323,7 +323,7 @@ def check_examples(
     read = cast(Callable[..., list[Any]], _labelled if head == SEQUENCES else _numbered)
     train, dev = read(train, 'Training'), read(dev, 'Dev')
     for examples, split in ((train, 'Training'), (dev, 'Dev')):
-        check_enough(f'{split} examples', examples)
+        check_enough(f'{split.lower()} examples', examples)
     if head == SEQUENCES:
         names = _names_from(train, dev) if label_names is None else _checked_names(label_names)
         _check_labels(train, len(names), 'Training')

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from bert_secrets_jax.checks import check_enough, check_shape
+from bert_secrets_jax.checks import check_enough, check_numbers, check_shape
 from bert_secrets_jax.measure.token_maps import GLOSSES, TokenMaps
 from bert_secrets_jax.names import visible
 from bert_secrets_jax.report.templates import render
@@ -60,8 +60,7 @@ class Explorer:
                 if any(np.min(of) < 0 or not np.max(of) <= 1.0001 for of in _kinds(each).values()):
                     raise ValueError(f'Attention is from 0 to 1, that of {model} is not.')
                 for method, values in each.scores.items():
-                    if not np.isfinite(values).all():
-                        raise ValueError(f'The scores of {model} by {method} are not finite.')
+                    check_numbers(f'The scores of {model} by {method}', values)
         for name, values in self.notes.items():
             check_shape(f'The note {name!r}', values, **shape)
 

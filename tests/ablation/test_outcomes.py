@@ -249,7 +249,7 @@ def test_so_many_masks_lower_and_raise_an_outcome_at_least(noise):
 def test_bad_logits_are_refused():
     logits, labels = logits_of(np.random.default_rng(6))
     logits[0, 0, 0] = np.nan
-    with pytest.raises(ValueError, match='not finite'):
+    with pytest.raises(ValueError, match='logits and labels must be finite'):
         assess_outcomes([logits], labels, names=NAMES)
     logits, labels = logits_of(np.random.default_rng(6))
     with pytest.raises(ValueError, match='intact model first'):
