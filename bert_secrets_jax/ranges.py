@@ -58,7 +58,7 @@ def check_ranges(given: Any, ranges: Mapping[str, Range] | None = None) -> None:
     Ranges are given by name, or stand on the fields of the dataclass.
     """
     stated = {
-        field.name: field.type.__metadata__[0]
+        field.name: typing.get_args(field.type)[1]
         for field in dataclasses.fields(given)
         if typing.get_origin(field.type) is Annotated
     }

@@ -444,9 +444,8 @@ def _class_of(config: BertConfig, label: str | int | None) -> int | None:
         ),
         (label is None, f'Give label=, the class of good texts: one of {", ".join(names)}.'),
     )
-    known = names if isinstance(label, str) else range(len(names))
-    check_name('label', label, known)
-    return known.index(label)
+    check_name('label', label, names if isinstance(label, str) else range(len(names)))
+    return names.index(label) if isinstance(label, str) else label
 
 
 def _counted(

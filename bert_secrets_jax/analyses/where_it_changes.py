@@ -5,6 +5,7 @@ Shapes: S seeds, L layers, D random draws, M the measures of `finetune.movement`
 
 import dataclasses
 import itertools
+import operator
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 

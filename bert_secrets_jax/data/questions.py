@@ -64,7 +64,7 @@ def read_questions(path: AnyPath, *, bad_rows: str = 'error') -> list[Question]:
     """
     path = pathlib.Path(path)
     suffix = path.suffix.lower()
-    check_name(f'{path}: the ending', suffix, ('.json', '.jsonl'))
+    check_name(f'{path} of SQuAD: the ending', suffix, ('.json', '.jsonl'))
 
     def read(row: dict[str, Any], identity: str, where: str) -> Question:
         return Question(row['question'], row['context'], _answers(row['answers']), identity, where)

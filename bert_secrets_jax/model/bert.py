@@ -174,13 +174,13 @@ def check_no_convolution(config: BertConfig) -> None:
 
 def _check_inputs(config, input_ids, token_type_ids, attention_mask, inputs_embeds) -> None:
     check_shape('input_ids', input_ids, batch=None, length=None)
-    axes = dict(zip(('batch', 'length'), input_ids.shape, strict=True))
+    batch, length = input_ids.shape
     for name, array in (('token_type_ids', token_type_ids), ('attention_mask', attention_mask)):
-        check_shape(name, array, ', and not as input_ids', **axes)
+        check_shape(name, array, ', and not as input_ids', batch=batch, length=length)
     check_padding(attention_mask)
     if inputs_embeds is not None:
-        axes['width_of_embeddings'] = config.embedding_size or config.hidden_size
-        check_shape('inputs_embeds', inputs_embeds, **axes)
+        width = config.embedding_size or config.hidden_size
+        check_shape('inputs_embeds', inputs_embeds, batch=batch, length=length, embedding=width)
 
 
 def init_params(bert: Bert, seed: int) -> dict:

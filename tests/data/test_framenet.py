@@ -11,6 +11,7 @@ import tarfile
 
 import pytest
 
+import bert_secrets_jax as bs
 from bert_secrets_jax.data import framenet
 from bert_secrets_jax.data.annotation import Span
 from bert_secrets_jax.data.framenet import RELATION, Exemplar

@@ -98,7 +98,7 @@ def vars_of(found):
             r'batches=\[None\] must be a list of Batch',
         ),
         (
-            lambda bs, m: bs.collect(m, bs.encode(m.tokenizer, ['a b'])[0], ['[SEP]']),
+            lambda bs, m: bs.collect(m, bs.encode(m.tokenizer, ['the cat'])[0], ['[SEP]']),
             r'batches=Batch.* Batches are several, as bs.encode\(.*\[batch\] for a single one',
         ),
         (
