@@ -30,6 +30,7 @@ import numpy as np
 from absl import logging
 
 from bert_secrets_jax.brief import check_name
+from bert_secrets_jax.checks import check_lengths
 from bert_secrets_jax.data.rows import AnyPath, good_rows
 from bert_secrets_jax.data.tasks import Example
 from bert_secrets_jax.files import of_kind, write_text
@@ -161,7 +162,8 @@ def align(annotations: Sequence[Annotation], encoded: Any) -> dict[str, Any]:
     target truncation leaves nothing, or within one wordpiece, is left out; log lines say how
     many are.
     """
-    _check_names(annotations, len(encoded.input_ids))
+    check_lengths(annotations=annotations, examples=encoded.input_ids)
+    _check_names(annotations)
     unknown, examples = encoded.tokenizer.unk_token_id, _pieces_of(encoded)
     both = list(zip(examples, annotations, strict=True))
     marks, notebook = {}, {}
@@ -220,9 +222,7 @@ def _pieces_of(encoded: Any) -> list['_Pieces']:
     return [_Pieces(*each) for each in zip(*arrays, strict=True)]
 
 
-def _check_names(annotations: Sequence[Annotation], examples: int) -> None:
-    if len(annotations) != examples:
-        raise ValueError(f'{len(annotations)} annotations for {examples} examples.')
+def _check_names(annotations: Sequence[Annotation]) -> None:
     for index, annotation in enumerate(annotations):
         for kind in ('features', 'relations'):
             expected, names = (getattr(each, kind).keys() for each in (annotations[0], annotation))
