@@ -93,7 +93,7 @@ def check_metrics(
         kind = 'answers to questions'
     else:
         kind = f'these {classes} tags of words'
-    check_names(f'For {kind}, metrics', metrics, usable)
+    check_names(f'For {kind}, metric', metrics, usable)
 
 
 def predictions(logits: Float[np.ndarray, 'E C']) -> Num[np.ndarray, ' E']:

@@ -176,7 +176,7 @@ def _check_inputs(config, input_ids, token_type_ids, attention_mask, inputs_embe
     check_shape('input_ids', input_ids, batch=None, length=None)
     batch, length = input_ids.shape
     for name, array in (('token_type_ids', token_type_ids), ('attention_mask', attention_mask)):
-        check_shape(name, array, ', and not as input_ids', batch=batch, length=length)
+        check_shape(name, array, ': give the shape of input_ids', batch=batch, length=length)
     check_padding(attention_mask)
     if inputs_embeds is not None:
         width = config.embedding_size or config.hidden_size

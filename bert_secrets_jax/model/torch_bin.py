@@ -173,7 +173,8 @@ def _open_zip(file: _Pieces) -> tuple[Any, Callable[[_Storage], bytearray]]:
 
 def _check_members(members: Sequence[zipfile.ZipInfo], end: int) -> None:
     """Raise ValueError for archives that PyTorch does not write, and that may be bombs."""
-    check_different('the archive', [member.filename for member in members])
+    names = [member.filename for member in members]
+    check_different('the archive', names, 'two members have one name')
     for member in sorted(members, key=lambda member: member.header_offset, reverse=True):
         # LZMA takes as much memory as the file says; the others, next to none.
         is_unusual = member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
