@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import scipy.stats
 
+import bert_secrets_jax as bs
 from bert_secrets_jax.data.tables import read_table
 from bert_secrets_jax.data.tasks import Example
 from bert_secrets_jax.finetune import outcome, train
@@ -68,7 +69,7 @@ def tuned(pretrained):
 @pytest.mark.parametrize('names', [(), 'score'])
 def test_a_fresh_classifier_needs_names(pretrained, names):
     with pytest.raises(ValueError, match='(at least 1 needed|must be)'):
-        with_classifier(pretrained, names)
+        bs.with_classifier(pretrained, names)
 
 
 @pytest.mark.parametrize('start', ['pretrained', 'random'])
