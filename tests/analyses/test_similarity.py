@@ -50,7 +50,7 @@ def test_effects_are_of_the_cosines(run, embedder, texts):
 
 def test_what_does_not_fit_is_refused(run, model, texts):
     pairs = [each.texts for each in texts]
-    with pytest.raises(ValueError, match='There are 3 gold for 24 pairs'):
+    with pytest.raises(ValueError, match='There are 3 gold and 24 pairs'):
         run(pairs, gold=[1, 2, 3])
     with pytest.raises(ValueError, match='All labels of the pairs are 1'):
         run(pairs, gold=[1] * 24)
