@@ -219,7 +219,7 @@ def digitisation_error(figure: int, task: str | None = None) -> DigitisationErro
         for name, error in _published()['digitisation_error'].items()
         if name.startswith('fig')
     }
-    check_name('figure', figure, errors)
+    check_name('The digitised figure', figure, errors)
     unit = 0.01 if figure == 2 else 1.0
     if figure in (8, 9):
         disabled = {8: disable_one_head, 9: disable_one_layer}[figure]
