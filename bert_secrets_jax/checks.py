@@ -20,7 +20,7 @@ def check_shape(name: str, array: Any, mend: str = '', /, **axes: int | None) ->
     ValueError: mask must be [layers, heads] = [2, any], got [3].
     """
     shape, sizes = np.shape(array), tuple(axes.values())
-    # What may be of any length is as long as it is.
+    # An axis of any length is as long as it is.
     known = [real if size is None else size for real, size in zip(shape, sizes, strict=False)]
     if len(shape) != len(sizes) or known != [*shape]:
         expected = ', '.join('any' if each is None else str(each) for each in sizes)

@@ -49,7 +49,7 @@ from bert_secrets_jax.stats.scores import weighted_scores
 from bert_secrets_jax.stats.significance import assess
 
 SOURCE = 'Kovaleva et al. 2021'
-# Of fewer random sets, none is rarer than one in twenty.
+# With fewer random sets, none is rarer than one in twenty.
 Draws = Annotated[int, Range(FEWEST_DRAWS, 1_000_000)]
 DRAWS = 39
 _COLUMNS = INTERVAL | {'p_value': 'p_value'}
