@@ -54,7 +54,7 @@ def test_what_does_not_fit_is_refused(run, model, texts):
         run(pairs, gold=[1, 2, 3])
     with pytest.raises(ValueError, match='All labels of the pairs are 1'):
         run(pairs, gold=[1] * 24)
-    with pytest.raises(ValueError, match="two pairs of a kind; of 'rare' there is one"):
+    with pytest.raises(ValueError, match="too few pairs of the kind 'rare': 1 given, at least 2"):
         run(pairs, kinds=['rare', *['other'] * 23])
     with pytest.raises(ValueError, match="sides='every' must be"):
         run(pairs, sides='every')
