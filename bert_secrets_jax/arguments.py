@@ -24,7 +24,8 @@ Function = TypeVar('Function', bound=Callable[..., Any])
 _ARRAY = 'an array'
 _MANY = Range(1, 1_000_000_000)
 _SHARE = Range(0.0, 1.0, whole=False)
-# Numbers by the name of the argument, in every function that has it.
+# Numbers by the name of the argument, in every function that has it; others stand on the argument,
+# as `Annotated[float, Range(...)]`.
 ARGUMENTS: Mapping[str, Range] = {
     'seed': Range(0, 2**32 - 1),
     'donor_seed': Range(0, 2**32 - 1),
@@ -112,13 +113,13 @@ def _wanted(name: str, kind: Any) -> list[tuple[str, Callable[[Any], bool]]]:
         # An empty text would be the folder in which one is.
         named = any(text == 'a path' for text, _ in found)
         return [(text, _is_named if named and text == 'a text' else fits) for text, fits in found]
+    if home is typing.Annotated:
+        return _numbers(kind.__metadata__[0])
     if kind in (None, type(None)):
         return [('None', lambda value: value is None)]
     if kind in (int, float):
-        allowed = ARGUMENTS.get(name, _WHOLE if kind is int else _NUMBER)
-        text = str(allowed) if name in ARGUMENTS else f'a {"whole " if kind is int else ""}number'
-        # A number on a device is known when it has been computed, and not here.
-        return [(text, lambda value: value in allowed or hasattr(value, 'aval'))]
+        every = (_WHOLE, 'a whole number') if kind is int else (_NUMBER, 'a number')
+        return _numbers(ARGUMENTS[name]) if name in ARGUMENTS else _numbers(*every)
     if kind is bool:
         return [('True or False', lambda value: type(value).__name__ in ('bool', 'bool_'))]
     if kind is str:
@@ -139,6 +140,11 @@ def _wanted(name: str, kind: Any) -> list[tuple[str, Callable[[Any], bool]]]:
     is_path = home is os.PathLike or issubclass(home, pathlib.PurePath)
     text = 'a path' if is_path else f'a bs.{home.__name__}'
     return [(text, lambda value: isinstance(value, home))]
+
+
+def _numbers(allowed: Range, text: str = '') -> list[tuple[str, Callable[[Any], bool]]]:
+    # A number on a device is known when it has been computed, and not here.
+    return [(text or str(allowed), lambda value: value in allowed or hasattr(value, 'aval'))]
 
 
 def _is_nested(value: Any) -> bool:

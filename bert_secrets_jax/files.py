@@ -18,9 +18,11 @@ import types
 import zipfile
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import IO, Any, BinaryIO
+from typing import IO, Any, BinaryIO, TypeVar
 
 import numpy as np
+
+from bert_secrets_jax.brief import shortened
 
 try:
     import fcntl
@@ -38,6 +40,8 @@ _LONGEST_TEXT = 2**30
 _DECOMPRESSED = {'.gz': gzip.open, '.xz': lzma.open}
 # Python reads these only from a later release on, or only as folders of files.
 _PACKED = ('.zst', '.bz2', '.zip', '.tar', '.tgz')
+Kind = TypeVar('Kind')
+_OF_JSON = {dict: 'JSON object', list: 'list', str: 'text'}
 _KINDS = {
     stat.S_IFDIR: 'a folder',
     stat.S_IFIFO: 'a pipe',
@@ -132,6 +136,13 @@ def _object(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
             raise ValueError(f'the key {key!r} occurs twice')
         values[key] = value
     return values
+
+
+def of_kind(value: Any, kind: type[Kind], what: str = '') -> Kind:
+    """Return a value of JSON that is of a kind, which is dict, list or str; else a ValueError."""
+    if not isinstance(value, kind):
+        raise ValueError(f'{what}{shortened(value)} is not a {_OF_JSON[kind]}')
+    return value
 
 
 def read_json(path: str | os.PathLike[str]) -> Any:

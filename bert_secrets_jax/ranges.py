@@ -2,8 +2,9 @@
 
 import dataclasses
 import numbers
+import typing
 from collections.abc import Mapping
-from typing import Any
+from typing import Annotated, Any
 
 from bert_secrets_jax.brief import shortened
 
@@ -39,12 +40,28 @@ class Range:
         return f'{kind} from {_spelled(self.least)} to {_spelled(self.most)}{but}{none}'
 
 
+# Numbers of several arguments.
+Count = Annotated[int, Range(1, 1_000_000_000)]
+CountOrZero = Annotated[int, Range(0, 1_000_000_000)]
+Positive = Annotated[float, Range(0.0, 1e30, whole=False, without=0.0)]
+# A share of something that is neither nothing nor all of it.
+Part = Annotated[float, Range(1e-6, 1 - 1e-6, whole=False)]
+
+
 def _spelled(number: int | float) -> str:
     return f'{number:,}' if isinstance(number, int) else f'{number:g}'
 
 
-def check_ranges(given: Any, ranges: Mapping[str, Range]) -> None:
-    """Refuse settings, given as attributes, that are out of range, with an error that names one."""
-    for name, allowed in ranges.items():
+def check_ranges(given: Any, ranges: Mapping[str, Range] | None = None) -> None:
+    """Refuse settings, given as attributes, that are out of range, with an error that names one.
+
+    Ranges are given by name, or stand on the fields of the dataclass.
+    """
+    stated = {
+        field.name: typing.get_args(field.type)[1]
+        for field in dataclasses.fields(given)
+        if typing.get_origin(field.type) is Annotated
+    }
+    for name, allowed in (stated | dict(ranges or {})).items():
         if getattr(given, name) not in allowed:
             raise ValueError(f'{name}={shortened(getattr(given, name))} must be {allowed}.')

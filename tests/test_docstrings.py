@@ -84,7 +84,7 @@ def test_the_gradient_of_a_head_mask(model):
     slope = (total(1 + step) - total(1 - step)) / 2e-2
     assert abs(slope) > 1e-4
     np.testing.assert_allclose(names['gradient'][1, 2], slope, rtol=0.02)
-    with pytest.raises(ValueError, match='2 labels for 3 texts'):
+    with pytest.raises(ValueError, match='2 labels and 3 texts'):
         bs.encode(tuned.tokenizer, dev, labels=[0, 1])
     with pytest.raises(ValueError, match='no classifier'):
         bs.task_loss(model.bert.apply({'params': model.params}, **padded[0].inputs), padded[0])

@@ -52,8 +52,6 @@ def estimate_patches(
       ValueError: As in `patch`; or the steps are below 0.
       FloatingPointError: As in `patch`.
     """
-    if steps < 0:
-        raise ValueError(f'{steps=} must be 0, for the gradient alone, or more.')
     pairs = Pairs.start(pretrained, (clean, corrupted), of, positions, metric, answers, compute)
     if steps:
         check_no_convolution(pretrained.config)

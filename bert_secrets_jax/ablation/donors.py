@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from jaxtyping import Int
 
+from bert_secrets_jax.checks import check_enough
 from bert_secrets_jax.data.encoding import Batch
 
 
@@ -20,11 +21,7 @@ def draw_donors(lengths: Int[np.ndarray, ' E'], *, seed: int) -> Int[np.ndarray,
     Among examples of one length, each lends its output once, and each other one is equally likely.
     An example that is alone with its length has any donor of the one or two nearest lengths.
     """
-    if len(lengths) < 2:
-        raise ValueError(
-            f"The baseline 'resample' takes the output of a head on another example, and there are "
-            f'{len(lengths)} in all: give at least two.'
-        )
+    check_enough("examples for 'resample', which takes outputs of others", lengths, 2)
     rng = np.random.default_rng(seed)
     shuffled = rng.permutation(len(lengths))
     distinct = np.unique(lengths)

@@ -17,8 +17,8 @@ from bert_secrets_jax.brief import brief
 from bert_secrets_jax.compute import Compute
 from bert_secrets_jax.data.masking import MaskedTexts, Masking, mask_words
 from bert_secrets_jax.data.tasks import Text
-from bert_secrets_jax.model.config import MASKED_LM
-from bert_secrets_jax.model.weights import Pretrained
+from bert_secrets_jax.model.bert import check_finite
+from bert_secrets_jax.model.weights import Pretrained, check_masked_lm
 from bert_secrets_jax.stats.effects import Effects, Outcome, loss_in
 from bert_secrets_jax.stats.means import FEW as FEW
 from bert_secrets_jax.stats.means import assess_means
@@ -116,17 +116,6 @@ def frequency_loss(words: Int[np.ndarray, ' W']) -> float:
     return float(-np.sum(share * np.log(share) / (1 - (1 - share) ** total)))
 
 
-def check_masked_lm(model: Pretrained) -> None:
-    """Raise ValueError for a model that predicts no hidden wordpieces."""
-    if model.config.head != MASKED_LM:
-        raise ValueError(
-            f'The model ({model.config.summary}) has no head of a masked LM. Checkpoints of '
-            "pre-training have one, such as 'bert-base-uncased'; sentence-embedding models and "
-            'fine-tuned ones do not. bs.with_masked_lm(tuned, pretrained) gives a fine-tuned '
-            'encoder the head of the model that it was fine-tuned from.'
-        )
-
-
 def assess_losses(
     losses: Float[np.ndarray, 'M E'],
     intact: Float[np.ndarray, ' E'],
@@ -146,8 +135,7 @@ def assess_losses(
     Losses [M, E] and [E] are added up over the hidden wordpieces of a text; without their number,
     the mean is over texts. ValueError with fewer than two, FloatingPointError for broken losses.
     """
-    if not (np.isfinite(losses).all() and np.isfinite(intact).all()):
-        raise FloatingPointError('A loss is NaN or infinite: are the weights of the model broken?')
+    check_finite(np.vstack([losses, intact])[..., None])
     hidden = np.ones(len(intact), int) if hidden is None else hidden
     changes, share = (losses - intact) / hidden.mean(), hidden / hidden.mean()
     difference = changes.mean(axis=1)

@@ -3,11 +3,13 @@
 import itertools
 import re
 from collections.abc import Iterable, Sequence
+from typing import Annotated
 
 import numpy as np
 from jaxtyping import Float, Shaped
 
 from bert_secrets_jax.arguments import checked
+from bert_secrets_jax.checks import check_different, check_enough, check_shape
 from bert_secrets_jax.model.config import BertConfig
 from bert_secrets_jax.model.intervention import check_amounts
 from bert_secrets_jax.names import head_name
@@ -18,7 +20,6 @@ Masks = Float[np.ndarray, 'M L N']
 GivenMasks = Shaped[np.ndarray, 'M L N']
 # A layer and a head of it, from 0.
 Place = tuple[int, int]
-_COUNT = Range(1, 100_000)
 _NAME = re.compile(r'L(\d+)-H(\d+)', re.IGNORECASE)
 
 
@@ -59,16 +60,16 @@ def pairs(config: BertConfig, heads: Sequence[Place] | None = None) -> Masks:
     all.
     """
     chosen = all_heads(config) if heads is None else [(int(at), int(head)) for at, head in heads]
-    if len(chosen) < 2 or len(set(chosen)) < len(chosen):
-        raise ValueError(f'Pairs need at least two heads, each given once, got {len(chosen)}.')
+    check_enough('heads to make pairs of', chosen, 2)
+    check_different('heads', chosen)
     return disable(config, itertools.combinations(chosen, 2))
 
 
 @checked
-def random_sets(config: BertConfig, *, size: int, count: int, seed: int) -> Masks:
+def random_sets(
+    config: BertConfig, *, size: int, count: Annotated[int, Range(1, 100_000)], seed: int
+) -> Masks:
     """Return `count` masks that disable `size` random heads; ValueError if it has fewer."""
-    if count not in _COUNT:
-        raise ValueError(f'{count=} must be {_COUNT}.')
     if not 0 <= size <= config.num_heads:
         raise ValueError(f'{size=} heads of a model that has {config.num_heads}.')
     rng = np.random.default_rng(seed)
@@ -130,11 +131,8 @@ def describe(mask: Float[np.ndarray, 'L N']) -> str:
     'L1-H2' is a head, 'L3' a whole layer, 'L3 but L3-H1' all but one of it; '+' joins several.
     ValueError for several masks at once.
     """
-    if np.ndim(mask) != 2:
-        raise ValueError(
-            f'describe names one mask [layers, heads], not {list(np.shape(mask))}: '
-            '[bs.masks.describe(mask) for mask in masks] names each of several.'
-        )
+    mend = ': [bs.masks.describe(mask) for mask in masks] names each of several'
+    check_shape('mask', mask, mend, layers=None, heads=None)
     names = []
     for layer, row in enumerate(np.asarray(mask)):
         off = [head_name(layer, head) for head in np.flatnonzero(row != 1).tolist()]
@@ -152,11 +150,8 @@ def describe(mask: Float[np.ndarray, 'L N']) -> str:
 def check_masks(config: BertConfig, masks: GivenMasks) -> Masks:
     """Return masks as float32, if there are some and they fit the model (else ValueError)."""
     masks, (layers, heads) = np.asarray(masks, np.float32), _shape(config)
-    if masks.ndim != 3 or masks.shape[1:] != (layers, heads) or not len(masks):
-        raise ValueError(
-            f'masks must be [masks, layers, heads] = [M, {layers}, {heads}] with at least one '
-            f'mask, got {list(masks.shape)}.'
-        )
+    check_shape('masks', masks, masks=None, layers=layers, heads=heads)
+    check_enough('masks', masks)
     check_amounts(masks)
     return masks
 

@@ -24,6 +24,7 @@ import scipy.special
 import scipy.stats
 from jaxtyping import Array, Bool, Float, Int, Num
 
+from bert_secrets_jax.checks import check_numbers, check_shape
 from bert_secrets_jax.finetune.losses import loss_per_example, losses_of
 from bert_secrets_jax.stats.effects import MARGIN, Effects, Outcome, loss_in
 from bert_secrets_jax.stats.means import assess_means
@@ -75,8 +76,8 @@ def assess_outcomes(
     """
     for each in logits:
         check_labels(each, labels, names)
-    if not all(np.isfinite(each).all() for each in (*logits, labels)):
-        raise ValueError('Some logits or labels are not finite: are the weights broken?')
+    mend = ': are the weights broken?'
+    check_numbers('logits and labels', *logits, labels, mend=mend)
     of_models = [dict(_changes(np.asarray(each, np.float64), labels, seed)) for each in logits]
     found = {}
     for name in of_models[0]:
@@ -100,11 +101,8 @@ def assess_changes(changes: PerModel, **about: Any) -> Effects:
 
 def check_labels(logits: Logits, labels: Labels, names: Sequence[str]) -> None:
     """Raise ValueError unless logits [1 + M, E, C] have these labels [E] and names [M]."""
-    if logits.ndim != 3 or logits.shape[:2] != (1 + len(names), len(labels)):
-        raise ValueError(
-            f'logits must be [1 + masks, examples, classes] = [{1 + len(names)}, {len(labels)}, C]'
-            f', the intact model first, got {list(logits.shape)}.'
-        )
+    axes = {'intact_and_masks': 1 + len(names), 'examples': len(labels), 'classes': None}
+    check_shape('logits', logits, ', the intact model first', **axes)
     classes = logits.shape[-1]
     if not (np.isin(labels, np.arange(classes)) if classes > 1 else np.isfinite(labels)).all():
         raise ValueError(

@@ -15,6 +15,7 @@ from jaxtyping import Array
 from bert_secrets_jax.ablation import masks
 from bert_secrets_jax.ablation.sweep import Swept, sweep
 from bert_secrets_jax.brief import check_name
+from bert_secrets_jax.checks import check_rules
 from bert_secrets_jax.compute import Compute
 from bert_secrets_jax.data.encoding import Encoded, bucket
 from bert_secrets_jax.model.bert import BertOutput
@@ -118,13 +119,17 @@ def metric_of(pretrained: Pretrained, metric, answers, encoded, compute: Compute
     if config.head == MASKED_LM:
         given, mask = _words(pretrained.tokenizer, answers, encoded)
         return Metric(metric, _READS[metric], given, mask)
-    if config.head != SEQUENCES or not config.has_head or config.multi_label:
-        raise ValueError(
+    check_rules(
+        (
+            config.head != SEQUENCES or not config.has_head or config.multi_label,
             f'{metric=} is of a classifier of whole texts, one class each, or of a masked LM, and '
-            f'the model ({config.summary}) is neither: give a function of its output.'
-        )
-    if config.num_labels == 1 and metric != 'logit':
-        raise ValueError(f"A regression has no {metric}: give metric='logit', its value.")
+            f'the model ({config.summary}) is neither: give a function of its output.',
+        ),
+        (
+            config.num_labels == 1 and metric != 'logit',
+            f"A regression has no {metric}: give metric='logit', its value.",
+        ),
+    )
     names = list(config.label_names)
     if config.num_labels == 1:
         answers = np.zeros(count, int)

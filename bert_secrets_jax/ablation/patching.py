@@ -25,6 +25,7 @@ from bert_secrets_jax.ablation.layers import Static, contexts_of, embed
 from bert_secrets_jax.ablation.patched_metrics import AnyMetric, Given, Metric, Reads, metric_of
 from bert_secrets_jax.ablation.sweep import default_chunk_tokens, one_behind
 from bert_secrets_jax.brief import brief, check_name
+from bert_secrets_jax.checks import check_lengths, check_shape
 from bert_secrets_jax.compute import Compute
 from bert_secrets_jax.data.encoding import Batch, Encoded, bucket, in_order, tokenize
 from bert_secrets_jax.data.tasks import Text, prepared
@@ -150,12 +151,9 @@ class Pairs:
             compute = compute.within(pretrained.config)
         check_name('of', of, OF)
         check_name('positions', positions, POSITIONS)
-        count, length = len(texts[0]), compute.max_length
-        if count != len(texts[1]):
-            raise ValueError(
-                f'There are {count} clean texts and {len(texts[1])} corrupted ones: give one of '
-                'each for every pair.'
-            )
+        length = compute.max_length
+        mend = 'give one of each for every pair'
+        check_lengths(mend, clean_texts=texts[0], corrupted_texts=texts[1])
         read = [as_read(pretrained, each) for each in texts]
         one, two = (tokenize(pretrained.tokenizer, each, max_length=length) for each in read)
         encoded, clean, corrupted = (one, two), one.lengths, two.lengths
@@ -198,11 +196,9 @@ class Pairs:
         for both in progress(batches, what, size=lambda both: both[0].size, unit='pairs'):
             for direction, host in enumerate(self.hosts(both)):
                 value = fetch(self.intact(host))
-                if value.shape != (rows := host.batch.input_ids.shape[:1]):
-                    raise ValueError(
-                        f'The metric {self.metric.name} must return one number for each text, '
-                        f'{list(rows)}, and it returned {list(value.shape)}.'
-                    )
+                check_shape(
+                    f'What {self.metric.name} returns', value, texts=len(host.batch.input_ids)
+                )
                 intact[direction].append(value)
                 changes[direction].append(measure(host))
         examples = [np.asarray(clean.example) for clean, _ in batches]

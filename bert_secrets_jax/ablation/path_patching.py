@@ -34,6 +34,7 @@ from bert_secrets_jax.ablation.patching import (
 )
 from bert_secrets_jax.ablation.sweep import one_behind
 from bert_secrets_jax.brief import brief, check_name
+from bert_secrets_jax.checks import check_enough
 from bert_secrets_jax.compute import Compute
 from bert_secrets_jax.data.tasks import Text
 from bert_secrets_jax.devices import fetch
@@ -155,8 +156,7 @@ def _heads(config: BertConfig, name: str, given: Heads) -> tuple[Place, ...]:
                 f'{name} has {each!r}, which is no head: give a list of (layer, head). (0, 0) is '
                 f'L1-H1, and the last one is {head_name(shape[0] - 1, shape[1] - 1)}.'
             )
-    if not len(given):
-        raise ValueError(f'{name} is empty: give a list of (layer, head).')
+    check_enough(name, given, mend=': give a list of (layer, head)')
     return tuple((int(layer), int(head)) for layer, head in given)
 
 

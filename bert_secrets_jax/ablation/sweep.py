@@ -42,6 +42,7 @@ from bert_secrets_jax.ablation.layers import (
 )
 from bert_secrets_jax.ablation.masks import GivenMasks, Masks, check_masks
 from bert_secrets_jax.brief import brief
+from bert_secrets_jax.checks import check_enough, check_rules, check_shape
 from bert_secrets_jax.compute import Compute
 from bert_secrets_jax.data.encoding import Batch, in_order, listed, to_one_length
 from bert_secrets_jax.data.masking import MaskedBatch
@@ -135,8 +136,7 @@ def sweep(
         nothing is hidden in it from a masked LM.
     """
     batches = list(listed(batches))
-    if not batches:
-        raise ValueError('There are no batches to sweep.')
+    check_enough('batches to sweep', batches)
     of_batches = sweep_batches(
         pretrained,
         batches,
@@ -263,16 +263,18 @@ class Descent:
         check_whole(pretrained)
         config = pretrained.config
         masks = check_masks(config, masks)
-        if not config.has_head:
-            raise ValueError(
+        check_rules(
+            (
+                not config.has_head,
                 'A sweep compares logits, and this model has no classifier: load a fine-tuned '
-                'checkpoint, or give label_names to bs.from_pretrained.'
-            )
-        if config.multi_label:
-            raise ValueError(
+                'checkpoint, or give label_names to bs.from_pretrained.',
+            ),
+            (
+                config.multi_label,
                 f'A sweep compares single labels, and this model ({config.summary}) gives several '
-                'at once: give label_names to bs.from_pretrained, and fine-tune it.'
-            )
+                'at once: give label_names to bs.from_pretrained, and fine-tune it.',
+            ),
+        )
         check_baseline(baseline)
         if replacement is not None:
             replacement = _checked(config, baseline, replacement)
@@ -509,12 +511,9 @@ def _checked(config: BertConfig, baseline: str, replacement: Any) -> np.ndarray:
     if baseline != 'mean':
         raise ValueError(f"A replacement goes with baseline='mean', not with {baseline=}.")
     means = np.asarray(replacement, np.float32)
-    expected = (config.num_hidden_layers, config.num_attention_heads, config.head_size)
-    if means.shape != expected:
-        raise ValueError(
-            f'replacement must be [layers, heads, width] = {list(expected)}, as bs.mean_contexts '
-            f'returns it, got {list(means.shape)}.'
-        )
+    layers, heads = config.num_hidden_layers, config.num_attention_heads
+    mend = ', and bs.mean_contexts makes it'
+    check_shape('replacement', means, mend, layers=layers, heads=heads, width=config.head_size)
     return means
 
 

@@ -16,6 +16,7 @@ from bert_secrets_jax.analyses.common.relation_heads import RelationHeads, searc
 from bert_secrets_jax.analyses.common.tables import grids_frame
 from bert_secrets_jax.analyses.common.texts import TextSettings, with_progress
 from bert_secrets_jax.analyses.declaration import analysis
+from bert_secrets_jax.checks import check_enough, check_rules
 from bert_secrets_jax.data.encoding import bucket, bytes_of_pieces, tokenize
 from bert_secrets_jax.data.tasks import Text, as_examples
 from bert_secrets_jax.data.treebank import (
@@ -242,12 +243,9 @@ def across(
         layers or heads than each other.
     """
     models, texts, unit = _paired(pretrained, texts)
-    if len(texts) < 2 or min(map(len, texts.values())) < 4:
-        sizes = [*map(len, texts.values())]
-        raise ValueError(
-            f'Give two corpora of 4 texts or more (setting across.files), not of {sizes}.'
-        )
+    check_enough('corpora', texts, 2, ' (setting across.files)')
     for name, corpus in texts.items():
+        check_enough(f'texts of {name!r}', corpus, 4)
         trees = [isinstance(each, Parse) for each in corpus]
         if any(trees) and not all(trees):
             raise ValueError(f'{name!r} has sentences with trees, and texts: give it one of both.')
@@ -300,15 +298,15 @@ def _paired(
         if not isinstance(texts, Mapping):
             raise ValueError('Give texts by the names of two corpora or more, or several models.')
         return dict.fromkeys(texts, pretrained), texts, 'corpora'
-    if len(pretrained) < 2:
-        raise ValueError(f'Give two models or more by their names, not {[*pretrained]}.')
+    check_enough('models by their names', pretrained, 2)
     unit = 'corpora' if isinstance(texts, Mapping) else 'models'
     texts = texts if isinstance(texts, Mapping) else dict.fromkeys(pretrained, texts)
-    if set(pretrained) != set(texts):
-        raise ValueError(f'Models {[*pretrained]} and texts {[*texts]} need the same names.')
-    configs = [each.config for each in pretrained.values()]
-    if len({(each.num_hidden_layers, each.num_attention_heads) for each in configs}) > 1:
-        raise ValueError(f'Models {[*pretrained]} need the same numbers of layers and heads.')
+    configs, names = [each.config for each in pretrained.values()], [*pretrained]
+    shapes = {(each.num_hidden_layers, each.num_attention_heads) for each in configs}
+    check_rules(
+        ({*names} != {*texts}, f'Models {names} and texts {[*texts]} need the same names.'),
+        (len(shapes) > 1, f'Models {names} need the same numbers of layers and heads.'),
+    )
     return pretrained, texts, unit
 
 

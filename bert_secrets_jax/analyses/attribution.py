@@ -26,12 +26,13 @@ from bert_secrets_jax.contributions import faithfulness as tests
 from bert_secrets_jax.contributions import scores as scoring
 from bert_secrets_jax.contributions.decomposition import check_classifies
 from bert_secrets_jax.contributions.faithfulness import MEASURES, SHARES, Compared, Faithfulness
-from bert_secrets_jax.contributions.integrated import STEPS, check_steps
+from bert_secrets_jax.contributions.integrated import STEPS, Steps
 from bert_secrets_jax.contributions.scores import METHODS, RANDOM, SOURCES, TIMES_INPUT, TokenScores
 from bert_secrets_jax.data.encoding import tokenize
 from bert_secrets_jax.data.tasks import Text, as_examples
 from bert_secrets_jax.finetune.metrics import predictions
 from bert_secrets_jax.measure.token_maps import GLOSSES
+from bert_secrets_jax.ranges import CountOrZero
 from bert_secrets_jax.runs import store
 from bert_secrets_jax.runs.cost import TRAINED, Costs
 from bert_secrets_jax.runs.findings import Interval, how_many, measured
@@ -347,8 +348,8 @@ def attribution(
     *,
     methods: Sequence[str] = METHODS,
     shares: Sequence[float] = SHARES,
-    steps: int = STEPS,
-    shown: int = 5,
+    steps: Steps = STEPS,
+    shown: CountOrZero = 5,
     seed: int = 0,
     compute: Compute = Compute(),
 ) -> Attribution:
@@ -376,10 +377,7 @@ def attribution(
     model, examples = one_model(tuned), as_examples(examples)
     check_classifies(model)
     scoring.check_methods(methods)
-    check_steps(steps)
     tests.check_shares(shares)
-    if shown < 0:
-        raise ValueError(f'shown is the number of texts that are shown, 0 or more, not {shown}.')
     config, labels = model.config, None
     if all(example.label is not None for example in examples):
         labels = labels_of(examples, config)

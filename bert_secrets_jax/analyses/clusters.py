@@ -12,6 +12,7 @@ from bert_secrets_jax.analyses.common.marks import MOSTLY
 from bert_secrets_jax.analyses.common.tables import LEVEL, Tables, grids_frame, table, worded
 from bert_secrets_jax.analyses.common.texts import TextSettings
 from bert_secrets_jax.analyses.declaration import analysis
+from bert_secrets_jax.checks import check_enough
 from bert_secrets_jax.data.tasks import Text
 from bert_secrets_jax.extras import require
 from bert_secrets_jax.measure.catalogue import ENTROPY, UNIFORM, Described, named
@@ -239,8 +240,7 @@ def from_tables(tables: Tables, *, seed: int) -> Clusters:
 
     means = tables[DIVERGENCE].mean
     divergences = _symmetric(means)
-    if len(divergences) < 3:
-        raise ValueError(f'{len(divergences)} heads are too few to be compared: three are needed.')
+    check_enough('heads', divergences, 3, ' to be compared')
     scaling = MDS(
         metric='precomputed',
         n_init=_STARTS,

@@ -17,6 +17,7 @@ from bert_secrets_jax import plots
 from bert_secrets_jax.analyses import verdicts
 from bert_secrets_jax.analyses.common.claims import claims_over_tasks, decided, verdicts_frame
 from bert_secrets_jax.analyses.verdicts import Verdict
+from bert_secrets_jax.checks import check_enough
 from bert_secrets_jax.runs.findings import measured
 from bert_secrets_jax.runs.result import Figures, Finding, Result, class_title, framed
 from bert_secrets_jax.stats.correlations import RankAgreement, jackknife_interval, spearman
@@ -331,8 +332,7 @@ def comparison(
     Raises:
       ValueError: There is no run.
     """
-    if not runs:
-        raise ValueError('At least one run is needed.')
+    check_enough('runs', runs)
     rows = {name: _at_a_glance(name, results) for name, results in runs.items()}
     found = {name: decided(results) for name, results in runs.items()}
     # One run has nothing to be compared with.

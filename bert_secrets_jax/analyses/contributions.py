@@ -31,6 +31,7 @@ from bert_secrets_jax.analyses.common.tables import (
 )
 from bert_secrets_jax.analyses.common.texts import TextSettings, batches_of, with_progress
 from bert_secrets_jax.analyses.declaration import analysis
+from bert_secrets_jax.checks import check_shape
 from bert_secrets_jax.contributions import norms as moved
 from bert_secrets_jax.contributions.norms import MIXING
 from bert_secrets_jax.data.tasks import Text
@@ -407,11 +408,8 @@ def lost_in(ablation: Disabled | None, shape: tuple[int, int]) -> Lost | None:
     if ablation is None or 'heads' not in ablation.sets:
         return None
     ablated = ablation.sets['heads']
-    if ablated.shape != shape:
-        raise ValueError(
-            f'The ablation is of a model of {list(ablated.shape)} layers and heads, and this one '
-            f'has {list(shape)}: give that of the same model.'
-        )
+    mend = ': give the ablation of the same model'
+    check_shape('ablation', ablated, mend, layers=shape[0], heads=shape[1])
     found = ablated.found
     return Lost(
         metric=ablated.metric,

@@ -19,6 +19,7 @@ from bert_secrets_jax.measure.token_maps import TokenMaps
 from bert_secrets_jax.model.config import SEQUENCES
 from bert_secrets_jax.model.weights import Pretrained
 from bert_secrets_jax.names import head_name
+from bert_secrets_jax.ranges import Count
 from bert_secrets_jax.runs.call import Call
 from bert_secrets_jax.runs.result import Figures, Result
 
@@ -107,7 +108,7 @@ def example_maps(
     texts: Sequence[Text],
     *,
     tuned: Models | None = None,
-    count: int = 3,
+    count: Count = 3,
     max_length: int | None = None,
     tables: Tables | None = None,
 ) -> ExampleMaps:

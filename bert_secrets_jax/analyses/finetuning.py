@@ -10,6 +10,7 @@ from bert_secrets_jax import paper, plots
 from bert_secrets_jax.analyses import verdicts
 from bert_secrets_jax.analyses.common.learnt import learnt_nothing, not_learnt
 from bert_secrets_jax.analyses.declaration import analysis
+from bert_secrets_jax.checks import check_enough
 from bert_secrets_jax.finetune.metrics import TITLES, described, mean_ends
 from bert_secrets_jax.finetune.train import Finetuned
 from bert_secrets_jax.runs.findings import measured
@@ -225,8 +226,7 @@ def finetuning(*tuned: Finetuned, train_texts: str = 'the training texts') -> Fi
     Raises:
       ValueError: No result is given, or the results have different metrics.
     """
-    if not tuned:
-        raise ValueError('Give at least one of what `bs.finetune` returns.')
+    check_enough('fine-tunings', tuned, mend=' of those that bs.finetune returns')
     first = tuned[0]
     if any(each.metrics != first.metrics for each in tuned):
         raise ValueError('The runs have different metrics: report them apart.')

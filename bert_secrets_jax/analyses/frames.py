@@ -16,6 +16,7 @@ from bert_secrets_jax.analyses.common.linked import Linked
 from bert_secrets_jax.analyses.common.tables import heads_frame
 from bert_secrets_jax.analyses.common.texts import TextSettings, encoded_of, in_one_pass
 from bert_secrets_jax.analyses.declaration import analysis
+from bert_secrets_jax.checks import check_enough
 from bert_secrets_jax.data.annotation import Annotation
 from bert_secrets_jax.data.encoding import Encoded
 from bert_secrets_jax.data.framenet import (
@@ -39,6 +40,7 @@ from bert_secrets_jax.measure.links import (
 from bert_secrets_jax.measure.token_maps import each_map
 from bert_secrets_jax.model.weights import Pretrained
 from bert_secrets_jax.names import head_name
+from bert_secrets_jax.ranges import Count
 from bert_secrets_jax.runs.call import Call, call
 from bert_secrets_jax.runs.cost import Cost
 from bert_secrets_jax.runs.findings import measured
@@ -193,7 +195,7 @@ def frames(
     pretrained: Pretrained,
     sample: FrameSample | tuple[Sequence[Example], Sequence[Annotation]] | None = None,
     *,
-    draws: int = 100,
+    draws: Count = 100,
     seed: int = 0,
     shown: int = 3,
     settings: TextSettings = TextSettings(),
@@ -223,8 +225,7 @@ def frames(
         filters, sample = dict(sample.counts), (sample.examples, sample.annotations)
     examples, annotations = sample
     names = list(annotations[0].relations) if annotations else []
-    if not names:
-        raise ValueError('The sample has no annotated relation: there are no links to measure.')
+    check_enough('annotated relations in the sample', names)
     annotations = with_word_classes(
         examples, annotations, pipeline=settings.pipeline, cache=settings.cache
     )

@@ -41,6 +41,7 @@ from bert_secrets_jax.finetune.metrics import metrics_for
 from bert_secrets_jax.finetune.train import Finetuned
 from bert_secrets_jax.model.weights import Pretrained
 from bert_secrets_jax.pruning.gates import GateConfig, rounded_gates, train_gates
+from bert_secrets_jax.ranges import Positive
 from bert_secrets_jax.runs.cost import HEAD, TRAINED, Costs
 from bert_secrets_jax.runs.findings import how_many, measured
 from bert_secrets_jax.runs.result import Finding, Result, drawn
@@ -270,7 +271,7 @@ def head_gating(
     train: Sequence[Example],
     dev: Sequence[Example],
     *,
-    price: float = 0.01,
+    price: Positive = 0.01,
     seeds: int | Sequence[int] = 5,
     epochs: int = 20,
     seed: int = 0,
@@ -299,8 +300,6 @@ def head_gating(
     model = one_model(tuned)
     labels, classes = labels_of(dev, model.config), model.config.num_labels
     check_several(dev)
-    if not 0 < price < np.inf:
-        raise ValueError(f'{price=} must be a number above 0: it is also taken with its sign.')
     part = compute.part('gates')
     length = part.max_length or model.config.max_length
     training |= {'max_length': length, 'folder': part.folder, 'mesh': part.mesh}

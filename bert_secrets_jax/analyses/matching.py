@@ -12,6 +12,7 @@ from jaxtyping import Array, Float
 
 from bert_secrets_jax.analyses.common.texts import TextSettings, batches_of, with_progress
 from bert_secrets_jax.analyses.declaration import with_subject
+from bert_secrets_jax.checks import check_enough
 from bert_secrets_jax.data.tasks import Text
 from bert_secrets_jax.measure.divergence import head_divergences
 from bert_secrets_jax.measure.statistics import Maps, Marks
@@ -117,8 +118,7 @@ def matching(
     Raises:
       ValueError: The models' tokenizers give other wordpieces, or there are fewer than two texts.
     """
-    if len(texts) < 2:
-        raise ValueError('Matching needs two texts: one to match heads on and one to measure them.')
+    check_enough('texts', texts, 2, ': one to match heads on, one to measure them')
     choosing, divergences = (
         _divergences(one, other, texts[half::2], settings).astype(np.float64) for half in (0, 1)
     )

@@ -29,6 +29,7 @@ from bert_secrets_jax.analyses.common.learnt import if_not_learnt
 from bert_secrets_jax.analyses.common.models import Models, one_model
 from bert_secrets_jax.analyses.declaration import analysis
 from bert_secrets_jax.brief import check_name
+from bert_secrets_jax.checks import check_enough, check_rules
 from bert_secrets_jax.compute import Compute
 from bert_secrets_jax.data.encoding import tokenize
 from bert_secrets_jax.data.masking import Masking
@@ -419,15 +420,12 @@ def minimal_pairs(
 
 def _places(pairs: Sequence[MinimalPair]) -> dict[str, Int[np.ndarray, ' p']]:
     """Return the numbers of all pairs, and of those of each phenomenon as they come."""
-    if not pairs:
-        raise ValueError('There are no minimal pairs.')
+    check_enough('minimal pairs', pairs)
     named = np.array([pair.phenomenon for pair in pairs], dtype=object)
     of = {name: np.flatnonzero(named == name) for name in dict.fromkeys(named)}
     for name, rows in of.items():
-        if len(rows) < 2:
-            raise ValueError(
-                f'{name!r} has one pair: an interval needs two, so leave it out or give more.'
-            )
+        mend = ' for an interval: leave it out, or give more'
+        check_enough(f'pairs of {name!r}', rows, 2, mend)
     return {ALL: np.arange(len(pairs)), **of}
 
 
@@ -437,20 +435,17 @@ def _class_of(config: BertConfig, label: str | int | None) -> int | None:
         if label is not None:
             raise ValueError(f'{label=} is for classifiers, and this is a masked LM.')
         return None
-    if not config.labels_inputs or config.num_labels < 2 or config.multi_label:
-        raise ValueError(
-            f'The model ({config.summary}) scores no texts: give a masked LM, a classifier of '
-            'texts and the label of good ones, or pairs with an anchor for an embedding.'
-        )
     names = config.label_names
-    if label is None:
-        raise ValueError(f'Give label=, the class of good texts: one of {", ".join(names)}.')
-    if isinstance(label, str):
-        check_name('label', label, names)
-        return names.index(label)
-    if label not in range(len(names)):
-        raise ValueError(f'{label=} is no class: there are {len(names)}, which count from 0.')
-    return label
+    check_rules(
+        (
+            not config.labels_inputs or config.num_labels < 2 or config.multi_label,
+            f'The model ({config.summary}) scores no texts: give a masked LM, a classifier of '
+            'texts and the label of good ones, or pairs with an anchor for an embedding.',
+        ),
+        (label is None, f'Give label=, the class of good texts: one of {", ".join(names)}.'),
+    )
+    check_name('label', label, names if isinstance(label, str) else range(len(names)))
+    return names.index(label) if isinstance(label, str) else label
 
 
 def _counted(

@@ -11,7 +11,7 @@ import dataclasses
 import functools
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 
@@ -39,6 +39,7 @@ from bert_secrets_jax.model.config import MASKED_LM
 from bert_secrets_jax.model.weights import Pretrained, check_whole
 from bert_secrets_jax.pruning import outliers as layer_norm
 from bert_secrets_jax.pruning.outliers import FEWEST_DRAWS, OutlierDimensions, rank_p
+from bert_secrets_jax.ranges import Range
 from bert_secrets_jax.runs.cost import Costs
 from bert_secrets_jax.runs.findings import how_many, measured
 from bert_secrets_jax.runs.input import INPUTS
@@ -48,6 +49,8 @@ from bert_secrets_jax.stats.scores import weighted_scores
 from bert_secrets_jax.stats.significance import assess
 
 SOURCE = 'Kovaleva et al. 2021'
+# With fewer random sets, none is rarer than one in twenty.
+Draws = Annotated[int, Range(FEWEST_DRAWS, 1_000_000)]
 DRAWS = 39
 _COLUMNS = INTERVAL | {'p_value': 'p_value'}
 
@@ -346,7 +349,7 @@ def outliers(
     *,
     tuned: Pretrained | Finetuned | None = None,
     dimensions: Sequence[int] | None = None,
-    draws: int = DRAWS,
+    draws: Draws = DRAWS,
     masking: Masking | None = None,
     metrics: Sequence[str] | None = None,
     seed: int = 0,
@@ -393,11 +396,6 @@ def outliers(
         )
     if not disabled:
         return Outliers(found, disabled)
-    if draws < FEWEST_DRAWS:
-        raise ValueError(
-            f'{draws=} must be at least {FEWEST_DRAWS}: of fewer random sets, none is rarer than '
-            'one in twenty.'
-        )
     random = layer_norm.random_sets(config.hidden_size, list(disabled), draws=draws, seed=seed)
     names, alone = _names(disabled), [[each] for each in disabled]
     # The first pass disables nothing, then come the S sets, and then the random ones.

@@ -23,6 +23,7 @@ from bert_secrets_jax.analyses.common.models import Models, check_several, one_m
 from bert_secrets_jax.analyses.declaration import analysis
 from bert_secrets_jax.brief import TooFewTextsError
 from bert_secrets_jax.compute import Compute
+from bert_secrets_jax.contributions.integrated import Steps
 from bert_secrets_jax.data.encoding import tokenize
 from bert_secrets_jax.data.tasks import Text, first_texts
 from bert_secrets_jax.model.config import EMBEDDING, SEQUENCES
@@ -245,7 +246,7 @@ def patching(
     of: str = 'output',
     metric: AnyMetric = None,
     answers: Sequence[Any] | None = None,
-    steps: int = 5,
+    steps: Steps = 5,
     most: int = 100,
     seed: int = 0,
     compute: Compute = Compute(),
@@ -272,8 +273,6 @@ def patching(
       FloatingPointError: The metric is NaN or infinite.
     """
     model = as_embedder(one_model(tuned))
-    if steps < 1:
-        raise ValueError(f'{steps=} of integrated gradients must be 1 or more.')
     if most < 0 or most == 1:
         raise ValueError(f'{most=} must be a number of pairs from 2 on, or 0 for all.')
     if corrupted is None:

@@ -15,6 +15,7 @@ from bert_secrets_jax.analyses import verdicts
 from bert_secrets_jax.analyses.common.models import check_several
 from bert_secrets_jax.analyses.common.tables import grids_frame, table, worded
 from bert_secrets_jax.analyses.declaration import analysis
+from bert_secrets_jax.checks import check_enough
 from bert_secrets_jax.data.treebank import Parse, forms_of
 from bert_secrets_jax.files import sha256
 from bert_secrets_jax.model.bert import init_params
@@ -394,8 +395,7 @@ def probing(
             right[RANDOM + form.name] = beside.right[form.name]
             curves[RANDOM + form.name] = others.curves[form.name]
     counting = found.words > 0
-    if counting.sum() < 2:
-        raise ValueError('Fewer than two dev sentences have words that count: give more of them.')
+    check_enough('dev sentences with words that count', np.flatnonzero(counting), 2)
     weights = np.asarray(probes.params[ATTENTION.name]['maps'], np.float64)
     unknown = math.nan
     if vectors is not None:

@@ -8,7 +8,7 @@ import functools
 import math
 import pathlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 from absl import logging
@@ -34,6 +34,7 @@ from bert_secrets_jax.pruning.outliers import FEWEST_DRAWS, rank_p
 from bert_secrets_jax.pruning.removal import remove_heads
 from bert_secrets_jax.pruning.scores import GRADIENT, SOURCES, TITLES, default_methods, head_scores
 from bert_secrets_jax.pruning.steps import SHARES, ranks, removed_heads
+from bert_secrets_jax.ranges import CountOrZero, Range
 from bert_secrets_jax.runs.cost import MANY, Cost, Costs
 from bert_secrets_jax.runs.findings import Interval, measured, noted
 from bert_secrets_jax.runs.result import Finding, Result, drawn
@@ -43,6 +44,7 @@ from bert_secrets_jax.stats.significance import weighted_scores
 SOURCE = 'Michel et al. 2019, section 4.2'
 ORDERS: Mapping[str, str] = {**TITLES, ANEW: 'gradient, measured anew', RANDOM: 'at random'}
 # A model is as good as the full one if its score is at most so much lower.
+Tolerance = Annotated[float, Range(0.0, 1.0, whole=False, without=1.0)]
 TOLERANCE = 0.01
 # Random orders: with one less than 19, none would be so rare that its rank is significant.
 DRAWS = 20
@@ -326,8 +328,7 @@ def _check(given) -> None:
     """Refuse a metric that is not offered for pruning."""
     metric = given.value('metric')
     if metric is not None:
-        draws, tolerance = given['prune.draws'], given['prune.tolerance']
-        check_pruning(metric, draws=draws, tolerance=tolerance)
+        check_name('metric', metric, METRICS)
 
 
 def _cost(given) -> Costs:
@@ -389,8 +390,8 @@ def pruning(
     permutations: int = 0,
     shares: Sequence[float | int] = SHARES,
     anew: bool = True,
-    draws: int = DRAWS,
-    tolerance: float = TOLERANCE,
+    draws: CountOrZero = DRAWS,
+    tolerance: Tolerance = TOLERANCE,
     metric: str | None = None,
     seed: int = 0,
     compute: Compute = Compute(),
@@ -422,7 +423,7 @@ def pruning(
     config = models[0].config
     labels, their_labels = (arguments.labels_of(each, config) for each in (examples, others))
     metric = checked_metrics(metric and (metric,), config, examples)[0]
-    check_pruning(metric, draws=draws, tolerance=tolerance)
+    check_name('metric', metric, METRICS)
     arguments.check_varied(metric, labels, 'examples')
     arguments.check_varied(metric, their_labels, 'measured_on')
     removed_heads(config.num_heads, shares)
@@ -451,16 +452,6 @@ def pruning(
         shared=arguments.in_both(examples, others),
         tolerance=tolerance,
     )
-
-
-def check_pruning(metric: str, *, draws: int, tolerance: float) -> None:
-    """Raise ValueError for settings of `pruning` that cannot be met, before it is computed."""
-    if draws < 0 or not 0 <= tolerance < 1:
-        raise ValueError(
-            f'{draws=} must be at least 0, and {tolerance=} at least 0 and below 1 (0.01 is one '
-            'point).'
-        )
-    check_name('metric', metric, METRICS)
 
 
 def assemble(

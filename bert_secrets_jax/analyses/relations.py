@@ -21,6 +21,7 @@ from bert_secrets_jax.measure.catalogue import (
 )
 from bert_secrets_jax.measure.links import LinkTest, directions, link_tests
 from bert_secrets_jax.model.weights import Pretrained
+from bert_secrets_jax.ranges import Count
 from bert_secrets_jax.runs.result import Figures, drawn
 
 SOURCE = 'Kovaleva et al. 2019, section 4.5'
@@ -101,7 +102,7 @@ def relations(
     texts: Sequence[Text],
     *,
     relations: Sequence[str] = RELATIONS,
-    draws: int = 100,
+    draws: Count = 100,
     seed: int = 0,
     settings: TextSettings = TextSettings(),
 ) -> Relations:

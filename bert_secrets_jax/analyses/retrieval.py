@@ -23,6 +23,7 @@ from bert_secrets_jax.analyses.common.embeddings import EmbeddingEffects, embedd
 from bert_secrets_jax.analyses.common.models import check_several
 from bert_secrets_jax.analyses.declaration import analysis
 from bert_secrets_jax.brief import check_name
+from bert_secrets_jax.checks import check_numbers
 from bert_secrets_jax.compute import Compute
 from bert_secrets_jax.data.corpus import search_sample, similarity_sample
 from bert_secrets_jax.data.pairs import read_search
@@ -188,9 +189,6 @@ def judgements(
 
     Arguments and errors are those of `retrieval`.
     """
-    for name, texts in (('queries', queries), ('documents', documents)):
-        if isinstance(texts, str):
-            raise TypeError(f'{name} are several texts, and this is one: give a list, [text].')
     # By their names, or else by their places.
     keys = (
         each if isinstance(each, Mapping) else range(len(each)) for each in (queries, documents)
@@ -213,8 +211,7 @@ def judgements(
             if name not in places:
                 raise ValueError(f'There is no {what} {name!r}: names are keys, or places from 0.')
         numbers.append([places[name] for name in names])
-    if not np.isfinite(np.array(grades, float)).all():
-        raise ValueError('A grade is NaN or infinite: give numbers.')
+    check_numbers('Grades', np.array(grades, float))
     # Where a pair is given twice, its last grade counts.
     graded = dict(zip(zip(*numbers, strict=True), map(float, grades), strict=True))
     graded = {pair: grade for pair, grade in graded.items() if grade > 0}

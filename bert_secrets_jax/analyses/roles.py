@@ -23,6 +23,7 @@ from bert_secrets_jax.analyses.common.tables import (
 )
 from bert_secrets_jax.analyses.common.texts import TextSettings, encoded_of, in_one_pass
 from bert_secrets_jax.analyses.declaration import analysis
+from bert_secrets_jax.checks import check_shape
 from bert_secrets_jax.data.encoding import Encoded
 from bert_secrets_jax.data.tasks import Text
 from bert_secrets_jax.measure.catalogue import (
@@ -364,11 +365,8 @@ def from_results(
     given = [gains[0, 0]] if relations else []
     given += [each for each in (heterogeneous, *stays.values()) if each is not None]
     for each in given:
-        if each.shape != shape:
-            raise ValueError(
-                f'A result is of a model with {each.shape[0]} layers of {each.shape[1]} heads, and '
-                f'this one has {shape[0]} of {shape[1]}: give results of the same model.'
-            )
+        mend = ': give results of the same model'
+        check_shape('A result', each, mend, layers=shape[0], heads=shape[1])
     return Roles(
         tables, chance, relations, gains, heterogeneous, stays, seed,
         maps_of=maps_of, pruned_finetuned=pruned_finetuned,

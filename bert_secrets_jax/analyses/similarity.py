@@ -27,6 +27,7 @@ from bert_secrets_jax.analyses.common.embeddings import EmbeddingEffects, embedd
 from bert_secrets_jax.analyses.common.models import check_several, check_varied
 from bert_secrets_jax.analyses.declaration import analysis
 from bert_secrets_jax.brief import check_name
+from bert_secrets_jax.checks import check_enough, check_lengths
 from bert_secrets_jax.compute import Compute
 from bert_secrets_jax.data.tasks import Text, as_examples
 from bert_secrets_jax.model.weights import Pretrained
@@ -138,8 +139,7 @@ def similarity(
         elif gold is None and not any(named):
             gold = labels
     for name, given in (('gold', gold), ('kinds', kinds)):
-        if given is not None and len(given) != len(examples):
-            raise ValueError(f'There are {len(given)} {name} for {len(examples)} pairs.')
+        check_lengths(**{name: examples if given is None else given, 'pairs': examples})
     scores = None if gold is None else np.asarray(gold, np.float64)
     if scores is not None:
         broken = np.flatnonzero(~np.isfinite(scores))
@@ -148,8 +148,7 @@ def similarity(
         check_varied('spearman', scores, 'the pairs')
     of_kinds = {kind: np.array(kinds) == kind for kind in dict.fromkeys(kinds or ())}
     for kind, members in of_kinds.items():
-        if members.sum() < 2:
-            raise ValueError(f'An interval needs two pairs of a kind; of {kind!r} there is one.')
+        check_enough(f'pairs of the kind {kind!r}', np.flatnonzero(members), 2, ' for an interval')
     check_several(examples)
     chosen, outcomes = named_masks(masks, pretrained.config), {}
     how = {'sides': sides, 'baseline': baseline, 'donor_seed': seed, 'compute': compute}

@@ -39,6 +39,7 @@ from bert_secrets_jax.paper import prasanna
 from bert_secrets_jax.pruning import subnetworks as kinds
 from bert_secrets_jax.pruning.curves import fleiss_kappa, masks_by_gradients, sparsest
 from bert_secrets_jax.pruning.subnetworks import BAD, GOOD, KINDS, RANDOM
+from bert_secrets_jax.ranges import Part
 from bert_secrets_jax.runs.cost import Cost, Costs
 from bert_secrets_jax.runs.findings import measured
 from bert_secrets_jax.runs.result import Finding, Result, drawn, framed
@@ -256,7 +257,7 @@ def subnetworks(
     dev: Sequence[Example],
     *,
     measured_on: Sequence[Example] | None = None,
-    share: float = SHARE,
+    share: Part = SHARE,
     training: Mapping[str, Any] | None = None,
     compute: Compute = Compute(),
 ) -> Subnetworks:
@@ -280,8 +281,6 @@ def subnetworks(
       ValueError: The share is not between 0 and 1, an example has no fitting label, the model
         shares its layers, or `bs.finetune` refuses the settings.
     """
-    if not 0 < share < 1:
-        raise ValueError(f'{share=} must be above 0 and below 1, such as {SHARE}.')
     own = {'start', 'max_dev_examples', 'mesh'}
     FinetuneConfig(**{name: each for name, each in (training or {}).items() if name not in own})
     check_whole(pretrained, *tuned.models)

@@ -14,11 +14,12 @@ from jaxtyping import Float
 from bert_secrets_jax import paper, plots
 from bert_secrets_jax.analyses.declaration import analysis
 from bert_secrets_jax.compute import Compute
-from bert_secrets_jax.contributions.integrated import STEPS
+from bert_secrets_jax.contributions.integrated import STEPS, Steps
 from bert_secrets_jax.contributions.token_pairs import PairedTokens, paired_layer, paired_tokens
 from bert_secrets_jax.data.tasks import Text, as_examples
 from bert_secrets_jax.model.embedding import Pooling
 from bert_secrets_jax.model.weights import Pretrained
+from bert_secrets_jax.ranges import CountOrZero
 from bert_secrets_jax.runs.cost import Costs
 from bert_secrets_jax.runs.findings import measured
 from bert_secrets_jax.runs.result import Finding, Result, drawn, framed
@@ -219,11 +220,11 @@ def token_pairs(
     texts: Sequence[Text],
     *,
     layer: int | None = None,
-    steps: int = STEPS,
+    steps: Steps = STEPS,
     similarity: str = 'cosine',
     pooling: str | Pooling | None = None,
-    max_examples: int = 0,
-    shown: int = 5,
+    max_examples: CountOrZero = 0,
+    shown: CountOrZero = 5,
     compute: Compute | None = None,
 ) -> TokenPairs:
     """Say which pairs of tokens make texts similar, and compare that with deleting them.
@@ -242,8 +243,6 @@ def token_pairs(
       ValueError: An argument is unknown or out of range, there are no pairs, or the model has lost
         heads or does not say how it pools.
     """
-    if min(max_examples, shown) < 0:
-        raise ValueError(f'{max_examples=} and {shown=} are numbers of pairs, 0 or more.')
     examples = as_examples(texts)[: max_examples or None]
     pairs = [(each.text_a, each.text_b) for each in examples if each.text_b is not None]
     if len(pairs) < max(len(examples), 1):

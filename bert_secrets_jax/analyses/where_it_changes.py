@@ -5,6 +5,7 @@ Shapes: S seeds, L layers, D random draws, M the measures of `finetune.movement`
 
 import dataclasses
 import itertools
+import operator
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
@@ -23,6 +24,7 @@ from bert_secrets_jax.analyses.common.tables import OF_SHARES, Tables, grids_fra
 from bert_secrets_jax.analyses.common.texts import TextSettings, batches_of, with_progress
 from bert_secrets_jax.analyses.declaration import analysis
 from bert_secrets_jax.analyses.verdicts import verdict
+from bert_secrets_jax.checks import check_enough
 from bert_secrets_jax.compute import Compute
 from bert_secrets_jax.data.tasks import Text
 from bert_secrets_jax.finetune.config import FinetuneConfig
@@ -33,6 +35,7 @@ from bert_secrets_jax.measure.catalogue import measure_change, named
 from bert_secrets_jax.measure.tables import HeadTable
 from bert_secrets_jax.model.bert import init_params
 from bert_secrets_jax.model.weights import Pretrained, check_whole
+from bert_secrets_jax.ranges import Count
 from bert_secrets_jax.runs.cost import Cost, Costs
 from bert_secrets_jax.runs.findings import measured
 from bert_secrets_jax.runs.result import Finding, Result, drawn, framed
@@ -326,7 +329,7 @@ def where_it_changes(
     tuned: Mapping[str, Finetuned],
     texts: Sequence[Text],
     *,
-    draws: int = 3,
+    draws: Count = 3,
     seed: int = 0,
     compute: Compute = Compute(),
 ) -> WhereItChanges:
@@ -357,12 +360,11 @@ def where_it_changes(
             )
         means, ends = each.movement[..., :2].mean(axis=1), each.movement[:, -1, :, 2:]
         moved[name] = np.concatenate([means, ends], axis=-1)[:, 1:-1]
-    if draws < 1 or len({each.seeds for each in tuned.values()}) != 1:
-        raise ValueError(f'{draws=}: at least one, and all schedules with the same seeds.')
-    first = next(iter(tuned.values()))
-    about = first.tested, first.dev_examples, first.label_names
-    if any((each.tested, each.dev_examples, each.label_names) != about for each in tuned.values()):
-        raise ValueError('The schedules have different dev examples: give the same to each.')
+    check_enough('schedules', tuned)
+    first, *others = tuned.values()
+    alike = operator.attrgetter('seeds', 'tested', 'dev_examples', 'label_names')
+    if any(alike(each) != alike(first) for each in others):
+        raise ValueError('Schedules have other seeds or dev examples: give the same to each.')
     p_learnt = {name: np.array(each.p_learnt) for name, each in tuned.items()}
     reach = {name: each[..., MEASURES.index('distance')] for name, each in moved.items()}
     starts = {name: _starts(pretrained, each, name) for name, each in tuned.items()}

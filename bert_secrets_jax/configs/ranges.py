@@ -8,6 +8,7 @@ from typing import Any
 from ml_collections import ConfigDict
 
 from bert_secrets_jax.brief import either, meant, shortened
+from bert_secrets_jax.checks import check_different
 from bert_secrets_jax.configs.schema import SETTINGS, Setting
 from bert_secrets_jax.ranges import Range
 
@@ -71,8 +72,7 @@ def parse_axes(text: str) -> dict[str, int]:
             f"{text!r} must be 'data:8' for one, or have a second axis as in 'data:4,masks:2' or "
             "'data:4,seeds:2'."
         )
-    if len(set(names)) < len(names):
-        raise ValueError(f'{text!r} has an axis twice.')
+    check_different(repr(text), names)
     return {each[1]: int(each[2]) for each in found if each}
 
 

@@ -80,8 +80,6 @@ def attention_maps(
         without a classifier; or it has lost heads.
     """
     check_whole(pretrained)
-    if isinstance(kinds, str):
-        raise ValueError(f'Kinds of maps are a list, such as [{kinds!r}], not a text.')
     for kind in kinds:
         check_name('kinds', kind, KINDS)
     examples = as_examples(texts)

@@ -12,7 +12,7 @@ Shapes: B examples, T tokens, D hidden width, E width of the embeddings, P steps
 """
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Annotated, Any
 
 import jax
 import jax.numpy as jnp
@@ -24,14 +24,10 @@ from bert_secrets_jax.measure.relevance import Hidden
 from bert_secrets_jax.model.bert import Bert, check_no_convolution
 from bert_secrets_jax.model.encoder import Embeddings, Layer, kinds_of_layers
 from bert_secrets_jax.model.intervention import Intervention
+from bert_secrets_jax.ranges import Range
 
 STEPS = 32  # the default of all that is integrated
-
-
-def check_steps(steps: object) -> None:
-    """Raise ValueError for anything but a whole number of steps."""
-    if isinstance(steps, bool) or not isinstance(steps, int) or steps < 1:
-        raise ValueError(f'steps is the number of points on the path, 1 or more, not {steps!r}.')
+Steps = Annotated[int, Range(1, 1_000_000)]  # points on the path
 
 
 def integral(of: Callable[[Array], Any], steps: int) -> Any:

@@ -17,7 +17,8 @@ from absl import logging
 from jaxtyping import Array, Bool, Float
 
 from bert_secrets_jax.ablation.contexts import on_devices
-from bert_secrets_jax.brief import brief, check_name, either
+from bert_secrets_jax.brief import brief
+from bert_secrets_jax.checks import check_names
 from bert_secrets_jax.compute import Compute
 from bert_secrets_jax.contributions.decomposition import (
     check_classifies,
@@ -26,7 +27,7 @@ from bert_secrets_jax.contributions.decomposition import (
 )
 from bert_secrets_jax.contributions.integrated import (
     STEPS,
-    check_steps,
+    Steps,
     embedded,
     integrated_gradients,
     through_layers,
@@ -90,7 +91,7 @@ def token_scores(
     texts: Sequence[Text],
     *,
     methods: Sequence[str] = METHODS,
-    steps: int = STEPS,
+    steps: Steps = STEPS,
     seed: int = 0,
     compute: Compute = Compute(),
 ) -> TokenScores:
@@ -124,10 +125,7 @@ def token_scores(
 
 def check_methods(methods: Sequence[str]) -> None:
     """Raise ValueError for a method that does not exist or comes twice, or if there is none."""
-    if isinstance(methods, str) or not methods or len(set(methods)) < len(methods):
-        raise ValueError(f'Methods are a list of {either(METHODS)}, each once, not {methods!r}.')
-    for method in methods:
-        check_name('methods', method, METHODS)
+    check_names('methods', methods, METHODS)
 
 
 def scores_of(
@@ -141,7 +139,6 @@ def scores_of(
 ) -> TokenScores:
     """Score the tokens of tokenised texts; arguments as in `token_scores`."""
     check_methods(methods)
-    check_steps(steps)
     methods = tuple(methods)
     params, _, place = on_devices(pretrained.params, compute.mesh)
     batches = bucket(encoded, **compute.encoding)

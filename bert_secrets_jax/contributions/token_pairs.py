@@ -23,11 +23,12 @@ from jaxtyping import Bool, Float
 from bert_secrets_jax.ablation.contexts import on_devices
 from bert_secrets_jax.ablation.sweep import default_chunk_tokens
 from bert_secrets_jax.brief import brief, check_name
+from bert_secrets_jax.checks import check_enough
 from bert_secrets_jax.compute import Compute
 from bert_secrets_jax.contributions.faithfulness import kept_tokens, outputs_of, plan_of
 from bert_secrets_jax.contributions.integrated import (
     STEPS,
-    check_steps,
+    Steps,
     embedded,
     integral,
     reference_ids,
@@ -94,7 +95,7 @@ def paired_tokens(
     pairs: Sequence[tuple[str, str]],
     *,
     layer: int | None = None,
-    steps: int = STEPS,
+    steps: Steps = STEPS,
     similarity: str = 'cosine',
     pooling: str | Pooling | None = None,
     prompt: str | None = None,
@@ -131,11 +132,9 @@ def paired_tokens(
     pretrained = with_pooling(pretrained, pooling, normalised=False)
     assert pretrained.config.pooling is not None
     compute = (compute or Compute()).within(pretrained.config)
-    check_steps(steps)
     check_name('similarity', similarity, SIMILARITIES)
     layer = paired_layer(pretrained, layer)
-    if not pairs:
-        raise ValueError('There are no pairs of texts.')
+    check_enough('pairs of texts', pairs)
     texts = [pair[side] for side in (0, 1) for pair in pairs]
     examples = prepared(pretrained.config.pooling, texts, prompt)
     encoded = tokenize(pretrained.tokenizer, examples, max_length=compute.max_length)
@@ -170,8 +169,7 @@ def paired_layer(pretrained: Pretrained, layer: int | None) -> int:
     """Return the number of layers below the states that are paired, as for `paired_tokens`."""
     layers = pretrained.config.num_hidden_layers
     layer = max(layers - 2, 0) if layer is None else layer
-    if layer not in range(layers):
-        raise ValueError(f'layer={layer} must be the number of layers below: 0 to {layers - 1}.')
+    check_name('The number of layers below, layer', layer, range(layers))
     return layer
 
 

@@ -30,9 +30,10 @@ import numpy as np
 from absl import logging
 
 from bert_secrets_jax.brief import check_name
-from bert_secrets_jax.data.rows import AnyPath, checked, good_rows
+from bert_secrets_jax.checks import check_lengths
+from bert_secrets_jax.data.rows import AnyPath, good_rows
 from bert_secrets_jax.data.tasks import Example
-from bert_secrets_jax.files import write_text
+from bert_secrets_jax.files import of_kind, write_text
 
 _KEYS = ('text_a', 'text_b', 'features', 'relations', 'classes', 'words', 'note')
 _TEXTS = ('text_a', 'text_b')
@@ -161,7 +162,8 @@ def align(annotations: Sequence[Annotation], encoded: Any) -> dict[str, Any]:
     target truncation leaves nothing, or within one wordpiece, is left out; log lines say how
     many are.
     """
-    _check_names(annotations, len(encoded.input_ids))
+    check_lengths(annotations=annotations, examples=encoded.input_ids)
+    _check_names(annotations)
     unknown, examples = encoded.tokenizer.unk_token_id, _pieces_of(encoded)
     both = list(zip(examples, annotations, strict=True))
     marks, notebook = {}, {}
@@ -220,9 +222,7 @@ def _pieces_of(encoded: Any) -> list['_Pieces']:
     return [_Pieces(*each) for each in zip(*arrays, strict=True)]
 
 
-def _check_names(annotations: Sequence[Annotation], examples: int) -> None:
-    if len(annotations) != examples:
-        raise ValueError(f'{len(annotations)} annotations for {examples} examples.')
+def _check_names(annotations: Sequence[Annotation]) -> None:
     for index, annotation in enumerate(annotations):
         for kind in ('features', 'relations'):
             expected, names = (getattr(each, kind).keys() for each in (annotations[0], annotation))
@@ -392,14 +392,14 @@ def _read_line(record: dict[str, Any], identity: str, where: str) -> tuple[Examp
 
 
 def _named(record: dict, key: str, kind: str, read: Callable[[Any, str], tuple]) -> dict:
-    found = checked(record.get(key, {}), dict, f'{key!r}: ')
+    found = of_kind(record.get(key, {}), dict, f'{key!r}: ')
     return {name: read(value, f'{kind} {name!r}') for name, value in found.items()}
 
 
 def _links(values: Any, what: str) -> tuple[Link, ...]:
     links = []
-    for value in checked(values, list, f'{what}: '):
-        for key in checked(value, dict, f'{what}: a link: '):
+    for value in of_kind(values, list, f'{what}: '):
+        for key in of_kind(value, dict, f'{what}: a link: '):
             check_name('key', key, _ENDS)
         links.append(Link(*(spans_of(value.get(end, []), f'{what}, {end}') for end in _ENDS)))
     return tuple(links)
@@ -408,7 +408,7 @@ def _links(values: Any, what: str) -> tuple[Link, ...]:
 def spans_of(values: Any, what: str) -> tuple[Span, ...]:
     """Return the spans of a list in JSON, or raise a ValueError that says what is meant."""
     spans = []
-    for value in checked(values, list, f'{what}: '):
+    for value in of_kind(values, list, f'{what}: '):
         # Not isinstance: to Python, true is an int.
         numbers = isinstance(value, list) and all(type(number) is int for number in value)
         if not numbers or len(value) not in (2, 3):

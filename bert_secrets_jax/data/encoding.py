@@ -16,6 +16,7 @@ from absl import logging
 from jaxtyping import Int, Shaped
 
 from bert_secrets_jax.brief import brief, tree
+from bert_secrets_jax.checks import check_different, check_enough, check_lengths
 from bert_secrets_jax.data.annotation import (
     Annotation,
     Span,
@@ -251,17 +252,7 @@ def _fit(array: np.ndarray, length: int, fill: int = 0) -> np.ndarray:
 
 
 def listed(batches: Iterable[Batch]) -> Iterable[Batch]:
-    """Return batches as they are; TypeError for a single one, for texts or tokenised examples.
-
-    ValueError for one that is padded on the left, when it comes.
-    """
-    if isinstance(batches, Batch):
-        raise TypeError('Batches are several, as `encode` returns them: [batch] for a single one.')
-    if isinstance(batches, Encoded | str | Example):
-        raise TypeError(
-            f'{type(batches).__name__} is no list of batches: bs.encode(pretrained.tokenizer, '
-            'texts) makes them from texts, bs.bucket(encoded) from what is tokenised.'
-        )
+    """Return batches as they are; ValueError for one that is padded on the left, when it comes."""
     return map(_padded_right, batches)
 
 
@@ -283,13 +274,18 @@ def check_tokenizer(tokenizer, max_length: int | None, *, pair: bool = True) -> 
             f'{type(tokenizer).__name__} is no tokenizer: what `from_pretrained` returns has one, '
             '.tokenizer.'
         )
-    for name in ('cls_token', 'sep_token', 'pad_token'):
-        if getattr(tokenizer, name) is None:
-            raise ValueError(f'The tokenizer has no {name}: name it in tokenizer_config.json.')
+    check_tokens(tokenizer, 'cls_token', 'sep_token', 'pad_token')
     least = tokenizer.num_special_tokens_to_add(pair=pair) + 1 + pair
     if max_length is not None and max_length < least:
         parts = '[CLS] A [SEP]' + ' B [SEP]' * pair
         raise ValueError(f'{max_length=} has no room for {parts}: give at least {least}.')
+
+
+def check_tokens(tokenizer, *names: str) -> None:
+    """Raise ValueError for a tokenizer that lacks special tokens."""
+    for name in names:
+        if getattr(tokenizer, name) is None:
+            raise ValueError(f'The tokenizer has no {name}: name it in tokenizer_config.json.')
 
 
 def tokens_read(tokenizer) -> int:
@@ -314,8 +310,7 @@ def tokenize(tokenizer, texts: Sequence[Text], *, max_length: int | None = None)
 def tokenize_part(examples: Sequence[Example], losses: 'Losses') -> Encoded:
     """Tokenise a part of a corpus as `tokenize` does, and add what it loses to the losses."""
     tokenizer = losses.tokenizer
-    if not examples:
-        raise ValueError('There are no examples to encode.')
+    check_enough('examples to encode', examples)
     singles = [example.id for example in examples if example.text_b is None]
     if 0 < len(singles) < len(examples):
         raise ValueError(
@@ -680,8 +675,7 @@ def encode(
 
 
 def _check_labels(labels: Sequence[Any] | np.ndarray, examples: Sequence[Example]) -> None:
-    if len(labels) != len(examples):
-        raise ValueError(f'There are {len(labels)} labels for {len(examples)} texts.')
+    check_lengths(labels=labels, texts=examples)
     for label, example in zip(labels, examples, strict=True):
         if not np.issubdtype(np.asarray(label).dtype, np.number):
             raise ValueError(
@@ -743,8 +737,7 @@ def in_order(
     index = np.concatenate(examples)
     stacked = np.moveaxis(np.concatenate(values, axis=axis), axis, 0)
     real = index >= 0
-    if len(np.unique(index[real])) < real.sum():
-        raise ValueError('An example occurs twice: give the batches of one call of encode.')
+    check_different('examples', index[real].tolist(), 'give the batches of one call of encode')
     result = np.full((index.max() + 1, *stacked.shape[1:]), np.nan, np.float32)
     result[index[real]] = stacked[real]
     return np.moveaxis(result, 0, axis)

@@ -24,9 +24,10 @@ from bert_secrets_jax.data.annotation import (
     read_annotations,
     spans_of,
 )
-from bert_secrets_jax.data.rows import AnyPath, Lines, Row, checked, good_rows
+from bert_secrets_jax.data.rows import AnyPath, Lines, Row, good_rows
 from bert_secrets_jax.data.tasks import Example
 from bert_secrets_jax.extras import require
+from bert_secrets_jax.files import of_kind
 from bert_secrets_jax.progress import progress
 
 RELATION = 'frame element-target'
@@ -120,7 +121,7 @@ def _is_prepared(path: AnyPath) -> bool:
 
 
 def _read_prepared(record: dict[str, Any], identity: str, where: str) -> tuple[Example, Annotation]:
-    sentence = checked(record['sentence'], str, "'sentence': ")
+    sentence = of_kind(record['sentence'], str, "'sentence': ")
     example = Example(sentence, id=identity, where=where)
     (target,) = spans_of([record['target_span']], "'target_span'")
     annotation = _annotate(target, spans_of(record['link_spans'], "'link_spans'"))
@@ -207,9 +208,6 @@ def read_framenet(
       ValueError: There is no such reading, or a limit is below 1.
     """
     steps = filters(reading)
-    for name, limit in (('per_unit', per_unit), ('max_units', max_units)):
-        if limit is not None and limit < 1:
-            raise ValueError(f'{name}={limit} leaves nothing: 1 or more, or None for all.')
     reader = _open_framenet(folder)
     rng = np.random.default_rng(seed)
 

@@ -79,11 +79,7 @@ def read_tfds(
             'files with bs.prepare_tfds, or where TensorFlow '
             f'is installed: tfds build {name} --file_format=array_record'
         )
-    if tfds_split not in builder.info.splits:
-        raise ValueError(
-            f'{name} in {builder.data_path} has no split {tfds_split!r}; it has: '
-            f'{", ".join(builder.info.splits)}.'
-        )
+    check_name(f'{name} in {builder.data_path}: split', tfds_split, builder.info.splits)
     try:
         source = builder.as_data_source(split=tfds_split)  # pyright: ignore[reportCallIssue]
     except NotImplementedError as error:

@@ -18,6 +18,7 @@ from typing import Any, cast
 from absl import logging
 
 from bert_secrets_jax import processes
+from bert_secrets_jax.checks import check_rules
 from bert_secrets_jax.data.annotation import (
     Annotation,
     Link,
@@ -282,14 +283,18 @@ def _parse(texts: Sequence[str], pipeline: str) -> dict[str, _Parsed]:
                 f'{", ".join(nlp.pipe_names) or "nothing"}. Use another one, as en_core_web_sm.'
             )
     find = _find if nlp.lang == 'en' else _as_parse
-    if find is _as_parse and 'nsubj' not in nlp.get_pipe('parser').labels:
-        raise ValueError(f"{pipeline!r} has no 'nsubj', as UD have: use a treebank instead.")
     longest = max(texts, key=len, default='')
-    if len(longest) > nlp.max_length:
-        raise ValueError(
+    check_rules(
+        (
+            find is _as_parse and 'nsubj' not in nlp.get_pipe('parser').labels,
+            f"{pipeline!r} has no 'nsubj', as UD have: use a treebank instead.",
+        ),
+        (
+            len(longest) > nlp.max_length,
             f'A text has {len(longest):,} characters, and {pipeline} parses at most '
-            f'{nlp.max_length:,}: cut it, or leave it out. It begins {longest[:40]!r}.'
-        )
+            f'{nlp.max_length:,}: cut it, or leave it out. It begins {longest[:40]!r}.',
+        ),
+    )
     options = {'size': lambda _: 1, 'unit': 'texts', 'compiles': False}
     shown = progress(texts, f'Parsing with {pipeline}', **options)
     return {text: find(text, doc) for text, doc in zip(shown, nlp.pipe(texts), strict=True)}

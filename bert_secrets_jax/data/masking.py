@@ -14,8 +14,9 @@ import numpy as np
 from jaxtyping import Bool, Int
 
 from bert_secrets_jax.brief import brief
-from bert_secrets_jax.data.encoding import WORD, Batch, bucket, tokenize
+from bert_secrets_jax.data.encoding import WORD, Batch, bucket, check_tokens, tokenize
 from bert_secrets_jax.data.tasks import Text, as_examples
+from bert_secrets_jax.ranges import Part, check_ranges
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,7 +36,7 @@ class Masking:
         scoring").
     """
 
-    share: float = 0.15
+    share: Part = 0.15
     one_at_a_time: bool = False
     seed: int = 0
     rest_of_word: bool = False
@@ -43,8 +44,7 @@ class Masking:
     def __post_init__(self):
         if self.rest_of_word and not self.one_at_a_time:
             raise ValueError('rest_of_word=True needs one_at_a_time=True.')
-        if isinstance(self.share, bool) or not 0 < self.share < 1:
-            raise ValueError(f'share={self.share!r} must be a number between 0 and 1.')
+        check_ranges(self)
 
 
 @jax.tree_util.register_dataclass
@@ -99,10 +99,9 @@ def mask_words(
         could be hidden. The error names it.
     """
     masking = masking or Masking()
-    mask = getattr(tokenizer, 'mask_token_id', None)
     encoded = tokenize(tokenizer, texts, max_length=max_length)
-    if mask is None:
-        raise ValueError('The tokenizer has no mask_token: name it in tokenizer_config.json.')
+    check_tokens(tokenizer, 'mask_token')
+    mask = tokenizer.mask_token_id
     kept = (encoded.text >= 0) & ~encoded.special
     if tokenizer.unk_token_id is not None:
         kept &= encoded.input_ids != tokenizer.unk_token_id

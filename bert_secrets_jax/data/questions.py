@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Int32
 
+from bert_secrets_jax.brief import check_name
 from bert_secrets_jax.data.encoding import Encoded
 from bert_secrets_jax.data.rows import AnyPath, Row, check_texts, good_rows
 from bert_secrets_jax.data.tasks import Example, Placed
@@ -63,8 +64,7 @@ def read_questions(path: AnyPath, *, bad_rows: str = 'error') -> list[Question]:
     """
     path = pathlib.Path(path)
     suffix = path.suffix.lower()
-    if suffix not in ('.json', '.jsonl'):
-        raise ValueError(f'{path} is no .json of SQuAD and no .jsonl.')
+    check_name(f'{path} of SQuAD: the ending', suffix, ('.json', '.jsonl'))
 
     def read(row: dict[str, Any], identity: str, where: str) -> Question:
         return Question(row['question'], row['context'], _answers(row['answers']), identity, where)

@@ -10,8 +10,8 @@ from typing import Any, TypeVar
 
 from absl import logging
 
-from bert_secrets_jax.brief import check_name, meant, shortened
-from bert_secrets_jax.files import open_decompressed, parse_json, without_compression
+from bert_secrets_jax.brief import check_name, meant
+from bert_secrets_jax.files import of_kind, open_decompressed, parse_json, without_compression
 
 Read = TypeVar('Read')
 Kind = TypeVar('Kind')
@@ -137,17 +137,7 @@ def object_of(line: str) -> dict[str, Any]:
         found = parse_json(line)
     except json.JSONDecodeError as error:
         raise ValueError(f'malformed JSON at column {error.colno}: {error.msg}') from error
-    return checked(found, dict)
-
-
-_KINDS = {dict: 'JSON object', list: 'list', str: 'text'}
-
-
-def checked(value: Any, kind: type[Kind], what: str = '') -> Kind:
-    """Return a value of JSON that is of a kind, which is dict, list or str; else a ValueError."""
-    if not isinstance(value, kind):
-        raise ValueError(f'{what}{shortened(value)} is not a {_KINDS[kind]}')
-    return value
+    return of_kind(found, dict)
 
 
 def check_texts(given: Any, *names: str) -> None:

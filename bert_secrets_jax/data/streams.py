@@ -10,7 +10,6 @@ Held at a time are some hundred texts, less than a batch of each padded length, 
 import collections
 import dataclasses
 import itertools
-import os
 import pathlib
 from collections.abc import Iterable, Iterator, Sequence, Sized
 from concurrent.futures import ThreadPoolExecutor
@@ -19,6 +18,7 @@ from typing import Any, NamedTuple, TypeVar, cast
 import numpy as np
 
 from bert_secrets_jax.brief import check_name
+from bert_secrets_jax.checks import check_rules
 from bert_secrets_jax.data.encoding import (
     BUCKETS,
     Batch,
@@ -108,16 +108,19 @@ def stream_texts(
     check_name('bad_rows', bad_rows, BAD_ROWS)
     path = pathlib.Path(path)
     wanted = tuple(column for column in (text_a, text_b) if column is not None)
-    if text_a is None and text_b is not None:
-        raise ValueError(f'{text_b=} is the second text: name the first one, text_a=...')
     is_table = without_compression(path).suffix.lower() in _TABLES
-    if not wanted and is_table:
-        raise ValueError(f'{path} is a table: name the column of its texts, text_a=...')
-    if wanted and not (is_table or _is_records(path)):
-        raise ValueError(
+    check_rules(
+        (
+            text_a is None and text_b is not None,
+            f'{text_b=} is the second text: name the first one, text_a=...',
+        ),
+        (not wanted and is_table, f'{path} is a table: name the column of its texts, text_a=...'),
+        (
+            wanted and not (is_table or _is_records(path)),
             f'{path} has no columns, and {text_a=} names one: those that have some end in '
-            f'{", ".join((*_TABLES, _RECORDS))}.'
-        )
+            f'{", ".join((*_TABLES, _RECORDS))}.',
+        ),
+    )
     check_there(path)
     texts = Texts(path, wanted, None if columns is None else tuple(columns), bad_rows, name)
     # A fault of the file as a whole shows in its first text.
@@ -266,11 +269,6 @@ def stream_batches(
       ValueError: The tokenizer lacks special tokens. During the iteration: there are no texts,
         single sentences are mixed with pairs, or the tokenizer is not made for the texts.
     """
-    if isinstance(texts, str | os.PathLike | Example) or not isinstance(texts, Iterable):
-        raise TypeError(
-            f'{type(texts).__name__} is no iterable of texts: bs.stream_texts(path) reads a file, '
-            'and [text] is a list of one.'
-        )
     check_tokenizer(tokenizer, max_length, pair=False)
     return Batches(
         tokenizer, texts, max_length, tokens_per_batch, tuple(buckets), fewest, batch_multiple

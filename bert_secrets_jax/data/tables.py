@@ -1,6 +1,5 @@
 """Sentences and labels from TSV, CSV and JSON lines, with every bad row named."""
 
-import collections
 import csv
 import functools
 import json
@@ -10,6 +9,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from bert_secrets_jax.brief import meant, shortened
+from bert_secrets_jax.checks import check_different
 from bert_secrets_jax.data.rows import LONGEST, AnyPath, Lines, Row, good_rows, some_of, without_end
 from bert_secrets_jax.data.tasks import MOST_CLASSES, Example
 from bert_secrets_jax.files import long_fields, without_compression
@@ -55,8 +55,6 @@ def read_table(
         missing, the extension is unknown, the file has no rows or is not UTF-8, the labels need
         `labels`, or the quotes of a CSV do not match (whatever `bad_rows` says).
     """
-    if not isinstance(text_a, str):
-        raise ValueError(f'{text_a=} must be the name of a column.')
     path = pathlib.Path(path)
     wanted = [column for column in (text_a, text_b, label) if column is not None]
     rows = list(table_rows(Lines(path), wanted, columns))
@@ -132,8 +130,6 @@ def table_rows(
     lines: Lines, columns: Sequence[str], header: Sequence[str] | None = None
 ) -> Iterator[Row]:
     """Return the rows of wanted columns (`read_table`), which are read while they are iterated."""
-    if isinstance(header, str):
-        raise ValueError(f"columns={header!r} is one text: give several, ('text', 'label').")
     match without_compression(lines.path).suffix.lower():
         case '.tsv':
             kept = ((number, line) for number, line in lines if line.strip('\r\n'))
@@ -260,13 +256,9 @@ def _label_reader(
             f'{path}: labels are not all numbers: {shown}. Name them in the order of their '
             'class ids: labels=(...).'
         )
-    if isinstance(labels, str):
-        raise ValueError(f"{labels=} is one text: give a sequence of names, ('no', 'yes').")
     if not labels:
         return _score
-    [(twice, times)] = collections.Counter(labels).most_common(1)
-    if times > 1:
-        raise ValueError(f'labels has the name {twice!r} twice: each is one class.')
+    check_different('labels', labels, 'each is one class')
     ids = {label: index for index, label in enumerate(labels)}
     numbers = {str(index): index for index in range(len(labels))}
     expected = some_of(labels, _NAMED)

@@ -8,10 +8,12 @@ import numpy as np
 from jaxtyping import Int32
 
 from bert_secrets_jax.brief import check_name, shortened
+from bert_secrets_jax.checks import check_lengths
 from bert_secrets_jax.data.encoding import Encoded
-from bert_secrets_jax.data.rows import AnyPath, checked, good_rows
+from bert_secrets_jax.data.rows import AnyPath, good_rows
 from bert_secrets_jax.data.tasks import Example, Placed
 from bert_secrets_jax.data.treebank import in_column, sentences_of, words_of
+from bert_secrets_jax.files import of_kind
 
 COLUMNS = ('upos', 'xpos', 'deprel')  # the columns of CoNLL-U that hold one tag of each word
 _LISTS = ('feats', 'misc')
@@ -38,8 +40,7 @@ class Tagged(Placed):
             if isinstance(values, str) or not all(isinstance(each, str) for each in values):
                 raise TypeError(f'{name}={shortened(values)} must be a sequence of texts.')
             object.__setattr__(self, name, tuple(values))
-        if len(self.words) != len(self.tags):
-            raise ValueError(f'{len(self.words)} words have {len(self.tags)} tags.')
+        check_lengths(words=self.words, tags=self.tags)
         if not self.words or not all(each.strip() for each in (*self.words, *self.tags)):
             raise ValueError('There are no words, or a word or a tag is empty.')
         for each in self.tags:
@@ -120,7 +121,7 @@ def read_tagged(
     """
 
     def read(row: dict[str, Any], identity: str, where: str) -> Tagged:
-        found, of_words = (checked(row[name], list, f'{name!r}: ') for name in (words, tags))
+        found, of_words = (of_kind(row[name], list, f'{name!r}: ') for name in (words, tags))
         return Tagged(tuple(found), tuple(_named(tag, names) for tag in of_words), identity, where)
 
     return list(good_rows(path, None, read, bad_rows))

@@ -168,17 +168,19 @@ def as_example(text: object, row: int) -> tuple[Example, str]:
             raise TypeError(f'Text {row} is a {type(text).__name__}: {_KINDS_OF_TEXT}.')
 
 
-def labels_of(texts: Sequence[Text], config: BertConfig) -> np.ndarray:
-    """Return the labels of examples [E], checked against the classes of a model (ValueError)."""
-    if not config.num_labels:
-        raise ValueError(
-            'The model has no classifier: give a fine-tuned one, such as `bs.finetune` returns.'
-        )
+def check_labels_inputs(config: BertConfig) -> None:
+    """Raise ValueError for a model that does not give each text one label."""
+    how = 'gives others' if config.num_labels else 'has no classifier'
     if not config.labels_inputs:
         raise ValueError(
-            f'Each text has one label here, and the model ({config.summary}) gives others: give '
-            'one that was fine-tuned for that, such as `bs.finetune` returns.'
+            f'Each text has one label here, and the model ({config.summary}) {how}: give one that '
+            'was fine-tuned for that, such as `bs.finetune` returns.'
         )
+
+
+def labels_of(texts: Sequence[Text], config: BertConfig) -> np.ndarray:
+    """Return the labels of examples [E], checked against the classes of a model (ValueError)."""
+    check_labels_inputs(config)
     examples = as_examples(texts)
     for example in examples:
         label = example.label

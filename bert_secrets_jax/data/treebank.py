@@ -14,6 +14,7 @@ from typing import Any
 from absl import logging
 
 from bert_secrets_jax.brief import check_name, shortened
+from bert_secrets_jax.checks import check_lengths
 from bert_secrets_jax.data.annotation import Annotation, Link, Span
 from bert_secrets_jax.data.encoding import WORD, Encoded, tokenize, words_of_pieces
 from bert_secrets_jax.data.rows import AnyPath, Lines, Row, good_rows
@@ -48,10 +49,9 @@ class Parse:
     features: tuple[Mapping[str, str], ...] = ()
 
     def __post_init__(self):
+        of_words = ('words', 'forms', 'heads', 'relations', 'classes')
+        check_lengths(**{name: getattr(self, name) for name in of_words})
         count = len(self.words)
-        for name in ('forms', 'heads', 'relations', 'classes'):
-            if len(getattr(self, name)) != count:
-                raise ValueError(f'{count} words have {len(getattr(self, name))} {name}')
         for word, head in enumerate(self.heads):
             if not -1 <= head < count:
                 raise ValueError(f'{self.forms[word]!r} has the head {head + 1} of {count} words')

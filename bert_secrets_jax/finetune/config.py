@@ -5,7 +5,9 @@ import numbers
 import operator
 from collections.abc import Sequence
 
+from bert_secrets_jax.arguments import ARGUMENTS
 from bert_secrets_jax.brief import check_name
+from bert_secrets_jax.checks import check_different, check_rules
 from bert_secrets_jax.finetune import optimizers
 from bert_secrets_jax.model.config import BertConfig
 from bert_secrets_jax.names import named_parts
@@ -110,18 +112,20 @@ class FinetuneConfig:
         """Raise ValueError if a model lacks a layer that is named, or nothing would be learnt."""
         # Layers that are one layer learn as one.
         layers = len({*model.groups})
-        if self.reinit > layers or not self.frozen_parts < {*named_parts(layers + 2)}:
-            raise ValueError(
+        greatest = self.learning_rate * max(1.0, self.layer_decay) ** layers
+        check_rules(
+            (
+                self.reinit > layers or not self.frozen_parts < {*named_parts(layers + 2)},
                 f'freeze={self.freeze!r}, reinit={self.reinit}: the parts of the model are '
                 f"'embeddings', layers 1 to {layers} and 'head', and one has to learn. "
-                f'At most {layers} layers can start at random.'
-            )
-        greatest = self.learning_rate * max(1.0, self.layer_decay) ** layers
-        if greatest > 1:
-            raise ValueError(
+                f'At most {layers} layers can start at random.',
+            ),
+            (
+                greatest > 1,
                 f'learning_rate={self.learning_rate}, layer_decay={self.layer_decay}: embeddings '
-                f'would learn at a rate of {greatest:.3g}, and it must be at most 1.'
-            )
+                f'would learn at a rate of {greatest:.3g}, and it must be at most 1.',
+            ),
+        )
 
 
 def listed_seeds(seeds: int | Sequence[int]) -> tuple[int, ...]:
@@ -132,9 +136,8 @@ def listed_seeds(seeds: int | Sequence[int]) -> tuple[int, ...]:
     if is_count and seeds > _MOST_SEEDS:
         raise ValueError(f'{seeds=} must be at most {_MOST_SEEDS:,}, or a sequence of seeds.')
     seeds = tuple(range(seeds) if is_count else map(operator.index, seeds))
-    if not seeds or len(set(seeds)) < len(seeds):
-        raise ValueError(f'{seeds=} must be different numbers, at least one.')
+    check_different('seeds', seeds)
     # Greater ones give the numbers of smaller ones.
-    if not all(0 <= seed < 2**32 for seed in seeds):
-        raise ValueError(f'{seeds=} must be whole numbers, at least 0 and below 2**32.')
+    if not seeds or not all(seed in ARGUMENTS['seed'] for seed in seeds):
+        raise ValueError(f'{seeds=} must have at least one, each {ARGUMENTS["seed"]}.')
     return seeds

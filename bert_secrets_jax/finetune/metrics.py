@@ -9,7 +9,7 @@ import numpy as np
 import scipy.stats
 from jaxtyping import Float, Num
 
-from bert_secrets_jax.brief import check_name
+from bert_secrets_jax.checks import check_names
 from bert_secrets_jax.data.tasks import Example
 from bert_secrets_jax.model.bert import check_finite
 from bert_secrets_jax.stats import confusion, scores
@@ -93,12 +93,7 @@ def check_metrics(
         kind = 'answers to questions'
     else:
         kind = f'these {classes} tags of words'
-    if isinstance(metrics, str) or not metrics:
-        raise ValueError(f'{metrics=} must be a sequence of at least one name, such as {usable}.')
-    for name in metrics:
-        if list(metrics).count(name) > 1:
-            raise ValueError(f'The metric {name!r} is named twice.')
-        check_name(f'For {kind}, metric', name, usable)
+    check_names(f'For {kind}, metric', metrics, usable)
 
 
 def predictions(logits: Float[np.ndarray, 'E C']) -> Num[np.ndarray, ' E']:

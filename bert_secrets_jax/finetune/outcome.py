@@ -12,7 +12,7 @@ import scipy.stats
 from absl import logging
 from jaxtyping import Float
 
-from bert_secrets_jax.brief import brief, tree
+from bert_secrets_jax.brief import brief, check_name, tree
 from bert_secrets_jax.files import (
     checksums,
     csv_text,
@@ -123,11 +123,8 @@ class Finetuned:
         """
         if self.folder is None:
             raise ValueError('The models are in memory: give bs.finetune a folder to keep them.')
-        if seed not in self.seeds or which not in ('last', 'best'):
-            raise ValueError(
-                f'There is no model {which!r} of seed {seed}: seeds are {self.seeds}, and there '
-                "is the 'last' and the 'best' of each."
-            )
+        check_name('seed', seed, self.seeds)
+        check_name('which', which, ('last', 'best'))
         return checkpoint_folder(self.folder, seed, which)
 
     @property

@@ -5,7 +5,6 @@ Shapes: B pairs of a micro-batch, D width of an embedding, E pairs.
 
 import dataclasses
 import functools
-import math
 import os
 from collections.abc import Sequence
 from typing import Any
@@ -17,6 +16,7 @@ from jax.sharding import Mesh
 from jaxtyping import Array, Float
 
 from bert_secrets_jax.brief import check_name
+from bert_secrets_jax.checks import check_enough
 from bert_secrets_jax.data.encoding import Encoded, Paired, bucket, tokenize
 from bert_secrets_jax.data.tasks import Example, Text, as_examples, prepared
 from bert_secrets_jax.finetune.config import FinetuneConfig, listed_seeds
@@ -30,6 +30,7 @@ from bert_secrets_jax.model.config import EMBEDDING
 from bert_secrets_jax.model.embedding import Pooling
 from bert_secrets_jax.model.heads import unit_length
 from bert_secrets_jax.model.weights import Pretrained, with_pooling
+from bert_secrets_jax.ranges import Positive
 
 COSINE, CONTRASTIVE = LOSSES = 'cosine', 'contrastive'
 # The cosine is multiplied by this before the softmax, as in sentence-transformers.
@@ -43,7 +44,7 @@ def finetune_embedding(
     dev: Sequence[Example],
     *,
     loss: str = COSINE,
-    scale: float = SCALE,
+    scale: Positive = SCALE,
     pooling: str | Pooling | None = None,
     folder: str | os.PathLike[str] | None = None,
     mesh: Mesh | None = None,
@@ -74,8 +75,6 @@ def finetune_embedding(
       TypeError: The model is not a `Pretrained`, or the texts are no pairs.
     """
     check_name('loss', loss, LOSSES)
-    if not 0 < scale < math.inf:
-        raise ValueError(f'{scale=} must be a number above 0.')
     config = FinetuneConfig(**settings)
     config.check_layers(pretrained.config)
     if loss == CONTRASTIVE:
@@ -121,8 +120,7 @@ def finetune_embedding(
 def _pairs(texts: Sequence[Text], split: str, loss: str) -> list[Example]:
     """Return pairs with an id and a label each; refuse what the loss cannot learn from."""
     examples = as_examples(texts)
-    if not examples:
-        raise ValueError(f'{split} pairs: there are none.')
+    check_enough(f'{split.lower()} pairs', examples)
     found = []
     for each in examples:
         if each.text_b is None:

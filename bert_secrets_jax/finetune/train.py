@@ -22,12 +22,13 @@ from jax.sharding import Mesh
 
 from bert_secrets_jax import processes
 from bert_secrets_jax.brief import check_name
+from bert_secrets_jax.checks import check_different, check_enough
 from bert_secrets_jax.data.encoding import bucket, tokenize
 from bert_secrets_jax.data.questions import Question
 from bert_secrets_jax.data.tagged import Tagged
 from bert_secrets_jax.data.tasks import MOST_CLASSES, Example, as_examples, draw
 from bert_secrets_jax.devices import fetch
-from bert_secrets_jax.files import read_record, write_record
+from bert_secrets_jax.files import of_kind, read_record, write_record
 from bert_secrets_jax.finetune import answers, outcome, tags
 from bert_secrets_jax.finetune.config import FinetuneConfig, listed_seeds
 from bert_secrets_jax.finetune.losses import NONE
@@ -294,12 +295,6 @@ def encode_data(
 
 def _head_for(train: Sequence[Any], dev: Sequence[Any]) -> str:
     """Return the kind of head that learns from examples of this kind."""
-    for examples in (train, dev):
-        if isinstance(examples, Tagged | Question):
-            raise TypeError(
-                f'Examples are several, and this is a single {type(examples).__name__}: give a '
-                'list, [example], for one of them.'
-            )
     heads = {Tagged: TOKENS, Question: QUESTIONS}
     found = {
         heads.get(type(example), SEQUENCES)
@@ -328,8 +323,7 @@ def check_examples(
     read = cast(Callable[..., list[Any]], _labelled if head == SEQUENCES else _numbered)
     train, dev = read(train, 'Training'), read(dev, 'Dev')
     for examples, split in ((train, 'Training'), (dev, 'Dev')):
-        if not examples:
-            raise ValueError(f'{split} examples: there are none.')
+        check_enough(f'{split.lower()} examples', examples)
     if head == SEQUENCES:
         names = _names_from(train, dev) if label_names is None else _checked_names(label_names)
         _check_labels(train, len(names), 'Training')
@@ -337,8 +331,7 @@ def check_examples(
         default = metrics_for(len(names), dev)
     elif head == TOKENS:
         names = names_of(train) if label_names is None else _checked_names(label_names)
-        if len(names) < 2:
-            raise ValueError(f'All words have the tag {"".join(names)!r}: at least two are needed.')
+        check_enough('tags of words', names, 2, f', not {names} alone')
         check_tags(train, names, 'Training')
         check_tags(dev, names, 'Dev')
         usable = tuple(each for each in OF_TAGS if each != 'span_f1' or is_of_spans(names))
@@ -417,10 +410,8 @@ def _names_from(train: Sequence[Example], dev: Sequence[Example]) -> tuple[str, 
 
 
 def _checked_names(label_names: Sequence[str]) -> tuple[str, ...]:
-    if isinstance(label_names, str) or not label_names:
-        raise ValueError(f'{label_names=} must be a sequence of at least one name.')
-    if len(set(label_names)) < len(label_names):
-        raise ValueError(f'{label_names=} has a name twice: each is one class.')
+    check_enough('label_names', label_names)
+    check_different('label_names', label_names, 'each is one class')
     return tuple(label_names)
 
 
@@ -456,8 +447,8 @@ def claim(
         return
     try:
         found = read_record(file)
-        if not all(isinstance(found.get(name), dict) for name in wanted):
-            raise ValueError(f'{file} does not hold settings and digests.')
+        for name in wanted:
+            of_kind(found.get(name), dict, f'{file}: {name}: ')
     except ValueError as error:
         raise ValueError(f'{error} Nobody can tell what {folder} is for: {mend}') from error
     # A folder of a former version has none of the settings that are newer.

@@ -20,6 +20,7 @@ from typing import Any, TypeVar, cast
 from jax.sharding import Mesh
 
 from bert_secrets_jax.brief import meant
+from bert_secrets_jax.checks import check_different
 from bert_secrets_jax.data.encoding import Batch
 from bert_secrets_jax.measure import statistics
 from bert_secrets_jax.measure.links import directions
@@ -524,9 +525,7 @@ def _for_both(make: Callable[..., Comparison], family: Family) -> Family:
 def _apart(models, batches, described, also: Mapping[K, Any], **options) -> dict[str | K, Any]:
     """Measure statistics with those of a family stacked, and return the tables of each."""
     names = [each.name for each in described]
-    for name in names:
-        if names.count(name) > 1 or name in also:
-            raise ValueError(f'Two statistics have the name {name!r}: measure each once.')
+    check_different('statistics', [*names, *also], 'measure each once')
     families: dict[Hashable, list[Described]] = {}
     for each in described:
         families.setdefault(each.family or each.name, []).append(each)

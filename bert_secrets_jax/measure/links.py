@@ -61,6 +61,7 @@ from bert_secrets_jax.measure.places import (
 from bert_secrets_jax.measure.statistics import attention_at_places
 from bert_secrets_jax.measure.stream import Reduction
 from bert_secrets_jax.measure.tables import HeadTable
+from bert_secrets_jax.ranges import Count
 from bert_secrets_jax.stats.resampling import percentile_99
 
 __all__ = [
@@ -168,12 +169,13 @@ def directions(relations: Iterable[str]) -> dict[str, Direction]:
     return titles
 
 
+@checked
 def with_random_links(
     encoded: Encoded,
     relations: Iterable[str],
     *,
     kinds: Iterable[Kind] | None = None,
-    draws: int,
+    draws: Count,
     seed: int,
 ) -> tuple[Encoded, dict[RandomLinks, Reduction]]:
     """Draw `draws` places for each link of relations, to be measured in the same pass as the links.

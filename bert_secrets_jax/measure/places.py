@@ -24,6 +24,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from bert_secrets_jax.brief import check_name
+from bert_secrets_jax.checks import check_shape
 from bert_secrets_jax.data.annotation import fill_up
 from bert_secrets_jax.data.encoding import Encoded
 
@@ -74,8 +75,6 @@ def draw_places(links: LinkTable, encoded: Encoded, *, kind: Kind, draws: int, s
     adjacent, the widest possible distance is taken (`ELSEWHERE`).
     """
     check_name('kind', kind, KINDS[:-1])
-    if draws < 1:
-        raise ValueError(f'{draws=} must be at least 1.')
     check_links(links, encoded.text)
     texts, number = _Texts(links, encoded), KINDS.index(kind)
     places_of = (_elsewhere, _moved, _positions)[number]
@@ -236,11 +235,8 @@ def closest_pairs(
 
 def check_links(links: LinkTable, text: Int[np.ndarray, 'E T']) -> None:
     """Raise ValueError for links that are not of these texts, or not between their words."""
-    if links.ndim != 3 or links.shape[2] != 3 or len(text) != len(links):
-        raise ValueError(
-            f'Links {list(links.shape)} are not [examples, pairs, 3] of the {len(text)} examples '
-            'in text: take both from one Encoded.'
-        )
+    mend = ': take links and text from one Encoded'
+    check_shape('links', links, mend, examples=len(text), pairs=None, numbers=3)
     pairs, link, examples = pairs_of(links)
     inside = pairs < text.shape[1]
     place = examples[link][:, None], np.where(inside, pairs, 0)

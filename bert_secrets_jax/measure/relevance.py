@@ -39,6 +39,7 @@ from bert_secrets_jax.model.config import SEQUENCES, TOKENS, BertConfig
 from bert_secrets_jax.model.encoder import turned
 from bert_secrets_jax.model.parts import ACTIVATIONS
 from bert_secrets_jax.model.weights import Pretrained
+from bert_secrets_jax.ranges import Part, Positive, check_ranges
 
 Hidden = Float[Array, 'B T D']
 
@@ -68,17 +69,12 @@ class Rule(Linearised):
     contributions of a sign that add up to far less get a share in proportion to their sum.
     """
 
-    alpha: float = 0.5
-    epsilon: float = 1e-5
+    # At 0 and 1, outputs whose contributions are all of the other sign would lose theirs.
+    alpha: Part = 0.5
+    epsilon: Positive = 1e-5
 
     def __post_init__(self):
-        if not 0 < self.alpha < 1:
-            raise ValueError(
-                f'alpha={self.alpha} must lie between 0 and 1: at these, what outputs have whose '
-                'contributions are all of the other sign would be lost.'
-            )
-        if not self.epsilon > 0:
-            raise ValueError(f'epsilon={self.epsilon} must be greater than 0, like 1e-5.')
+        check_ranges(self)
 
     def linear(self, equation: str, inputs: Array, weights: Array) -> Array:
         return linear(self, equation, inputs, weights)

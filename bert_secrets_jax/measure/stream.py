@@ -17,6 +17,7 @@ from jax.sharding import Mesh
 from jaxtyping import Array, Float
 
 from bert_secrets_jax.brief import meant
+from bert_secrets_jax.checks import check_enough
 from bert_secrets_jax.data.annotation import RANDOM
 from bert_secrets_jax.data.encoding import Batch, in_order, listed
 from bert_secrets_jax.devices import DATA, fetch, replicate, split
@@ -78,8 +79,7 @@ def stream(
     """
     check_whole(*models)
     check_baseline(baseline, MAP_BASELINES)
-    if not statistics:
-        raise ValueError('There are no statistics to measure.')
+    check_enough('statistics to measure', statistics)
     params = tuple(replicate(model.params, mesh) for model in models)
     if head_mask is not None:
         check_amounts(head_mask)

@@ -9,6 +9,7 @@ import numpy as np
 from jaxtyping import Float, Int, Shaped
 
 from bert_secrets_jax.brief import brief, tree
+from bert_secrets_jax.checks import check_shape
 from bert_secrets_jax.data.encoding import BUCKETS, Encoded
 from bert_secrets_jax.measure.stream import MapsOf, learned_maps
 from bert_secrets_jax.measure.words import word_maps
@@ -61,25 +62,17 @@ class TokenMaps:
 
     def __post_init__(self):
         length = len(self.tokens)
-        if self.attentions.ndim != 4 or self.attentions.shape[2:] != (length, length):
-            raise ValueError(
-                f'Maps of {length} tokens must be [layers, heads, {length}, {length}], got '
-                f'{list(self.attentions.shape)}: leave the batch and padding out.'
-            )
+        mend = ': leave the batch and padding out'
+        of_tokens = {'queries': length, 'keys': length}
+        check_shape('attentions', self.attentions, mend, layers=None, heads=None, **of_tokens)
         layers, heads = self.attentions.shape[:2]
         for kind, maps in self.further.items():
-            if maps.shape not in [(layers, each, length, length) for each in (heads, 1)]:
-                raise ValueError(
-                    f'Maps {kind!r} must be [layers, heads, {length}, {length}] as those of '
-                    f'attention, {list(self.attentions.shape)}, or with one head, got '
-                    f'{list(maps.shape)}.'
-                )
+            # Those of all heads together are of one head.
+            of = 1 if maps.shape[1:2] == (1,) else heads
+            mend = ', as those of attention or with one head'
+            check_shape(f'Maps {kind!r}', maps, mend, layers=layers, heads=of, **of_tokens)
         for method, values in self.scores.items():
-            if values.shape != (length,):
-                raise ValueError(
-                    f'Scores {method!r} must be one for each of {length} tokens, got '
-                    f'{list(values.shape)}.'
-                )
+            check_shape(f'Scores {method!r}', values, ', one for each token', tokens=length)
         if (self.word is None) != (self.words is None):
             raise ValueError('Words come with their numbers: give word and words, or neither.')
         if (self.word is not None and self.words is not None) and (

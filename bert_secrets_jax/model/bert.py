@@ -15,6 +15,7 @@ from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
 from bert_secrets_jax.brief import brief
+from bert_secrets_jax.checks import check_shape
 from bert_secrets_jax.model.attention import check_padding
 from bert_secrets_jax.model.config import MASKED_LM, BertConfig
 from bert_secrets_jax.model.encoder import Embeddings, layers_of
@@ -172,20 +173,14 @@ def check_no_convolution(config: BertConfig) -> None:
 
 
 def _check_inputs(config, input_ids, token_type_ids, attention_mask, inputs_embeds) -> None:
-    if input_ids.ndim != 2:
-        raise ValueError(f'input_ids must be [batch, length], got {input_ids.shape}.')
+    check_shape('input_ids', input_ids, batch=None, length=None)
+    batch, length = input_ids.shape
     for name, array in (('token_type_ids', token_type_ids), ('attention_mask', attention_mask)):
-        if array.shape != input_ids.shape:
-            raise ValueError(
-                f'{name} must have the shape of input_ids, {input_ids.shape}, got {array.shape}.'
-            )
+        check_shape(name, array, ': give the shape of input_ids', batch=batch, length=length)
     check_padding(attention_mask)
-    expected = (*input_ids.shape, config.embedding_size or config.hidden_size)
-    if inputs_embeds is not None and jnp.shape(inputs_embeds) != expected:
-        raise ValueError(
-            f'inputs_embeds must be [batch, length, width of the embeddings] = {list(expected)}, '
-            f'got {list(jnp.shape(inputs_embeds))}.'
-        )
+    if inputs_embeds is not None:
+        width = config.embedding_size or config.hidden_size
+        check_shape('inputs_embeds', inputs_embeds, batch=batch, length=length, embedding=width)
 
 
 def init_params(bert: Bert, seed: int) -> dict:

@@ -15,7 +15,8 @@ import numpy as np
 import safetensors
 from absl import logging
 
-from bert_secrets_jax.files import open_regular, parse_json, read_text
+from bert_secrets_jax.checks import check_enough, check_shape
+from bert_secrets_jax.files import of_kind, open_regular, parse_json, read_text
 from bert_secrets_jax.model import hub, torch_bin
 from bert_secrets_jax.model.bert import own_layers
 from bert_secrets_jax.model.config import (
@@ -52,9 +53,7 @@ def read_settings(
     """Return the model that a config.json is of, without head and pooler, and all that it holds."""
     file = directory / 'config.json'
     try:
-        values = parse_json(read_text(file))
-        if not isinstance(values, dict):
-            raise ValueError('it does not hold a JSON object.')
+        values = of_kind(parse_json(read_text(file)), dict)
         # Values that do not fit each other are this file's fault, too.
         config = BertConfig(**read_config(values, ignore=ignore), add_pooler=False)
     except (ValueError, OSError) as error:
@@ -349,11 +348,8 @@ def _label_names(
     values: Mapping[str, Any], classifier: np.ndarray, file: pathlib.Path
 ) -> tuple[str, ...]:
     """Return the names of the classes; as many as the classifier has rows."""
-    if classifier.ndim != 2 or len(classifier) == 0:
-        raise ValueError(
-            f'{file} has a classifier of the shape {list(classifier.shape)}, and one of '
-            '[classes, hidden_size] is needed.'
-        )
+    check_shape(f'The classifier of {file}', classifier, classes=None, hidden_size=None)
+    check_enough(f'classes in the classifier of {file}', classifier)
     placeholders = {str(index): f'LABEL_{index}' for index in range(len(classifier))}
     names = values.get('id2label')
     # Old releases wrote those of two classes, however many there are.

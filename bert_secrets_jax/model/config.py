@@ -7,6 +7,7 @@ from importlib import resources
 from typing import Any, Literal, get_args
 
 from bert_secrets_jax.brief import check_name, either, shortened
+from bert_secrets_jax.checks import check_rules
 from bert_secrets_jax.model.embedding import Pooling
 from bert_secrets_jax.model.families import FAMILIES
 from bert_secrets_jax.model.families.family import Family
@@ -235,17 +236,19 @@ class BertConfig:
         if not isinstance(self.model_type, str) or self.model_type not in FAMILIES:
             raise ValueError(not_implemented(self.model_type))
         check_ranges(self, RANGES)
-        if self.hidden_size % self.num_attention_heads:
-            raise ValueError(
+        check_rules(
+            (
+                self.hidden_size % self.num_attention_heads,
                 f'num_attention_heads={self.num_attention_heads} must divide '
-                f'hidden_size={self.hidden_size}.'
-            )
-        check_name('hidden_act', self.hidden_act, ACTIVATIONS)
-        if self.pad_token_id >= self.vocab_size:
-            raise ValueError(
+                f'hidden_size={self.hidden_size}.',
+            ),
+            (
+                self.pad_token_id >= self.vocab_size,
                 f'pad_token_id={self.pad_token_id} is none of the vocab_size={self.vocab_size} '
-                'wordpieces.'
-            )
+                'wordpieces.',
+            ),
+        )
+        check_name('hidden_act', self.hidden_act, ACTIVATIONS)
         for name, value in fixed(self.family).items():
             if getattr(self, name) != value:
                 raise ValueError(
@@ -269,41 +272,44 @@ class BertConfig:
         self._check_head()
 
     def _check_head(self) -> None:
-        names = self.label_names
+        names, head = self.label_names, f'head={self.head!r}'
         texts = [name for name in names if isinstance(name, str) and name.strip()]
-        if len({*texts}) < len(names):
-            raise ValueError(
-                f'label_names={shortened(names)} must be texts, none of them empty or given twice.'
-            )
-        if self.head == MASKED_LM and names:
-            raise ValueError(f'head={MASKED_LM!r} predicts wordpieces, and takes no label_names.')
-        if self.head == EMBEDDING and (names or self.pooling is None):
-            raise ValueError(f'head={EMBEDDING!r} needs pooling, and takes no label_names.')
-        if self.head == TOKENS and not names:
-            raise ValueError(f'head={TOKENS!r} needs label_names.')
-        if self.head == QUESTIONS and names != ANSWER:
-            raise ValueError(f'head={QUESTIONS!r} has label_names={ANSWER}, not {names}.')
-        if self.multi_label and (self.head != SEQUENCES or not names):
-            raise ValueError(f'multi_label=True needs label_names, and head={SEQUENCES!r}.')
-        if self.needs_pooler and not self.add_pooler:
-            raise ValueError('A classifier stands on the pooled output: set add_pooler=True.')
-        if self.add_pooler and self.family.pooler_is_of_classifier and not self.needs_pooler:
-            raise ValueError(
+        is_part = self.add_pooler and self.family.pooler_is_of_classifier
+        check_rules(
+            (
+                len({*texts}) < len(names),
+                f'label_names={shortened(names)} must be texts, none of them empty or given twice.',
+            ),
+            (
+                self.head == MASKED_LM and names,
+                f'{head} predicts wordpieces, and takes no label_names.',
+            ),
+            (
+                self.head == EMBEDDING and (names or self.pooling is None),
+                f'{head} needs pooling, and takes no label_names.',
+            ),
+            (self.head == TOKENS and not names, f'{head} needs label_names.'),
+            (
+                self.head == QUESTIONS and names != ANSWER,
+                f'{head} has label_names={ANSWER}, not {shortened(names)}.',
+            ),
+            (
+                self.multi_label and (self.head != SEQUENCES or not names),
+                f'multi_label=True needs label_names, and head={SEQUENCES!r}.',
+            ),
+            (
+                self.needs_pooler and not self.add_pooler,
+                'A classifier stands on the pooled output: set add_pooler=True.',
+            ),
+            (
+                is_part and not self.needs_pooler,
                 f'With model_type={self.model_type!r} the pooler is part of the classifier: give '
-                'label_names, or set add_pooler=False.'
-            )
+                'label_names, or set add_pooler=False.',
+            ),
+        )
 
     def _check_layers(self) -> None:
-        if self.position_embedding_type == 'rotary':
-            if self.rope_theta is None:
-                raise ValueError('rope_theta must be given for rotary positions.')
-            if self.head_size % 2:
-                raise ValueError(
-                    f'Rotary positions need heads of an even width, not of {self.head_size}.'
-                )
-        if self.token_dropout and self.mask_token_id is None:
-            raise ValueError('token_dropout=True needs mask_token_id.')
-        kinds = self.layer_types
+        is_rotary, kinds = self.position_embedding_type == 'rotary', self.layer_types
         if kinds is not None:
             if len(kinds) != self.num_hidden_layers or not set(kinds) <= {GLOBAL, LOCAL}:
                 raise ValueError(
@@ -312,17 +318,30 @@ class BertConfig:
                 )
             if LOCAL in kinds and None in (self.local_attention, self.local_rope_theta):
                 raise ValueError('Local layers need local_attention and local_rope_theta.')
-        shared = self.num_key_value_heads
-        if shared is not None and self.num_attention_heads % shared:
-            raise ValueError(
+        shared, groups = self.num_key_value_heads, self.num_hidden_groups
+        check_rules(
+            (
+                is_rotary and self.rope_theta is None,
+                'rope_theta must be given for rotary positions.',
+            ),
+            (
+                is_rotary and self.head_size % 2,
+                f'Rotary positions need heads of an even width, not of {self.head_size}.',
+            ),
+            (
+                self.token_dropout and self.mask_token_id is None,
+                'token_dropout=True needs mask_token_id.',
+            ),
+            (
+                shared is not None and self.num_attention_heads % shared,
                 f'num_key_value_heads={shared} must divide '
-                f'num_attention_heads={self.num_attention_heads}.'
-            )
-        groups = self.num_hidden_groups
-        if groups is not None and groups > self.num_hidden_layers:
-            raise ValueError(
-                f'num_hidden_groups={groups} is more than the {self.num_hidden_layers} layers.'
-            )
+                f'num_attention_heads={self.num_attention_heads}.',
+            ),
+            (
+                groups is not None and groups > self.num_hidden_layers,
+                f'num_hidden_groups={groups} is more than the {self.num_hidden_layers} layers.',
+            ),
+        )
         kinds, size, (_, buckets, most) = self.pos_att_type, self.conv_kernel_size, self.distances
         most = 2 * most - 3
         # With more of them than distances, all have buckets of their own.

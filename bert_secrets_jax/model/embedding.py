@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from bert_secrets_jax.brief import check_name, shortened
-from bert_secrets_jax.files import parse_json, read_text, write_atomically
+from bert_secrets_jax.files import of_kind, parse_json, read_text, write_atomically
 
 MEAN, CLS, MAX = 'mean', 'cls', 'max'
 ROOT, WEIGHTED, LAST = 'mean_sqrt_len_tokens', 'weightedmean', 'lasttoken'
@@ -124,8 +124,7 @@ def read_pooling(directory: pathlib.Path) -> Pooling | None:
         prompts, name = values.get('prompts') or {}, values.get('default_prompt_name')
         if not isinstance(prompts, dict) or not all(isinstance(p, str) for p in prompts.values()):
             raise ValueError(f'{directory / _PROMPTS}: prompts must be names and texts.')
-        if name is not None and name not in prompts:
-            raise ValueError(f'{directory / _PROMPTS}: no prompt is called {shortened(name)}.')
+        check_name(f'{directory / _PROMPTS}: default_prompt_name', name, (None, *prompts))
         about |= {'prompts': tuple(prompts.items()), 'prompt': name}
     return Pooling(**about)
 
@@ -177,6 +176,4 @@ def _json(file: pathlib.Path, kind: type) -> Any:
         values = parse_json(read_text(file))
     except (ValueError, OSError) as error:
         raise ValueError(f'{file}: {error}') from error
-    if not isinstance(values, kind):
-        raise ValueError(f'{file} does not hold a JSON {"list" if kind is list else "object"}.')
-    return values
+    return of_kind(values, kind, f'{file}: ')

@@ -8,6 +8,7 @@ import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
+from bert_secrets_jax.checks import check_rules
 from bert_secrets_jax.model import attention
 from bert_secrets_jax.model.config import BertConfig
 
@@ -85,16 +86,18 @@ def intervention_on(
     baseline = given.baseline
     attention.check_baseline(baseline)
     mask = _fitted('head_mask', given.mask, sizes)
-    if baseline in attention.MAP_BASELINES and given.replacement is not None:
-        raise ValueError(
-            f'{baseline=} takes no replacement: give one with {attention.OUTPUT_BASELINES}.'
-        )
     lacks = given.replacement is None and mask is not None
-    if baseline in attention.OUTPUT_BASELINES and lacks:
-        raise ValueError(
+    check_rules(
+        (
+            baseline in attention.MAP_BASELINES and given.replacement is not None,
+            f'{baseline=} takes no replacement: give one with {attention.OUTPUT_BASELINES}.',
+        ),
+        (
+            baseline in attention.OUTPUT_BASELINES and lacks,
             f'{baseline=} needs a replacement, the outputs that disabled heads get: contexts '
-            'of another pass, or bs.mean_contexts(pretrained, batches).'
-        )
+            'of another pass, or bs.mean_contexts(pretrained, batches).',
+        ),
+    )
     replacement = _fitted('replacement', given.replacement, sizes)
     if replacement is not None and replacement.ndim == 3:
         replacement = replacement[:, None, None]

@@ -13,7 +13,7 @@ import numpy as np
 from absl import logging
 
 from bert_secrets_jax.brief import summary
-from bert_secrets_jax.files import read_bytes, read_json, read_text
+from bert_secrets_jax.files import of_kind, read_bytes, read_json, read_text
 from bert_secrets_jax.model.config import BertConfig
 
 _TOKENIZER_FILES = (
@@ -233,9 +233,7 @@ def _copy_tokenizer(
                     _check_special_tokens(values, directory / name)
     about = directory / 'tokenizer_config.json'
     if about.exists():
-        values = read_json(about)
-        if not isinstance(values, dict):
-            raise ValueError(f'{about} does not hold a JSON object.')
+        values = of_kind(read_json(about), dict, f'{about}: ')
         values.pop('auto_map', None)
         _check_tokenizer_class(values.get('tokenizer_class'), about)
         (plain / about.name).write_text(json.dumps(values))
@@ -315,9 +313,7 @@ def _check_special_tokens(values: Any, file: pathlib.Path) -> None:
         content = value.get('content') if isinstance(value, dict) else value
         return isinstance(content, str)
 
-    if not isinstance(values, dict):
-        raise ValueError(f'{file} does not hold a JSON object.')
-    for name, value in values.items():
+    for name, value in of_kind(values, dict, f'{file}: ').items():
         if not all(map(is_token, value if isinstance(value, list) else [value])):
             raise ValueError(f'{file}: {name}={value!r} must be a text, or an object with one.')
 

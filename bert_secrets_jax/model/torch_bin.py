@@ -25,6 +25,7 @@ import ml_dtypes
 import numpy as np
 
 from bert_secrets_jax import files
+from bert_secrets_jax.checks import check_different, check_rules
 
 # The most bytes that are read at once, and so of the pickle and of the list of members: both take
 # three seconds and 100 MB at most. Those of BERT-large, with 400 tensors, have 60 kB each.
@@ -172,17 +173,18 @@ def _open_zip(file: _Pieces) -> tuple[Any, Callable[[_Storage], bytearray]]:
 
 def _check_members(members: Sequence[zipfile.ZipInfo], end: int) -> None:
     """Raise ValueError for archives that PyTorch does not write, and that may be bombs."""
-    if len({member.filename for member in members}) < len(members):
-        raise ValueError('the archive has two members of one name')
+    names = [member.filename for member in members]
+    check_different('the archive', names, 'two members have one name')
     for member in sorted(members, key=lambda member: member.header_offset, reverse=True):
         # LZMA takes as much memory as the file says; the others, next to none.
-        if member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
-            raise ValueError('the archive has an unusual compression')
-        if member.flag_bits & 1:
-            raise ValueError('the archive is encrypted')
+        is_unusual = member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
         # zipfile itself looks for this only since Python 3.11.8. A header is 30 bytes and a name.
-        if member.header_offset + 30 + len(member.orig_filename) + member.compress_size > end:
-            raise ValueError('the members of the archive overlap')
+        behind = member.header_offset + 30 + len(member.orig_filename) + member.compress_size
+        check_rules(
+            (is_unusual, 'the archive has an unusual compression'),
+            (member.flag_bits & 1, 'the archive is encrypted'),
+            (behind > end, 'the members of the archive overlap'),
+        )
         end = member.header_offset
 
 

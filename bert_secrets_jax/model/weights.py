@@ -14,6 +14,7 @@ import safetensors.numpy
 from absl import logging
 
 from bert_secrets_jax.brief import tree
+from bert_secrets_jax.checks import check_enough
 from bert_secrets_jax.files import sha256, write_atomically
 from bert_secrets_jax.model import hub
 from bert_secrets_jax.model.bert import Bert, check_has_all_heads, init_params, param_shapes
@@ -182,8 +183,7 @@ def with_classifier(
     Raises:
       ValueError: There are no names.
     """
-    if isinstance(label_names, str) or not label_names:
-        raise ValueError(f'{label_names=} must be a sequence of at least one name.')
+    check_enough('label_names', label_names)
     bert = _with_head(pretrained.config, head, tuple(label_names))
     kept = {name: part for name, part in pretrained.params.items() if name != 'classifier'}
     params = {name: kept.get(name, part) for name, part in init_params(bert, seed).items()}
@@ -252,6 +252,17 @@ def _with_head(config: BertConfig, head: str, names: tuple[str, ...]) -> Bert:
     )
 
 
+def check_masked_lm(model: Pretrained) -> None:
+    """Raise ValueError for a model that predicts no hidden wordpieces."""
+    if model.config.head != MASKED_LM:
+        raise ValueError(
+            f'The model ({model.config.summary}) has no head of a masked LM. Checkpoints of '
+            "pre-training have one, such as 'bert-base-uncased'; sentence-embedding models and "
+            'fine-tuned ones do not. bs.with_masked_lm(tuned, pretrained) gives a fine-tuned '
+            'encoder the head of the model that it was fine-tuned from.'
+        )
+
+
 def with_masked_lm(tuned: Pretrained, pretrained: Pretrained) -> Pretrained:
     """Return a fine-tuned encoder with the masked-LM head of the model that it started from.
 
@@ -261,9 +272,8 @@ def with_masked_lm(tuned: Pretrained, pretrained: Pretrained) -> Pretrained:
     Raises:
       ValueError: The second model is no masked LM, or the two have other layers or wordpieces.
     """
+    check_masked_lm(pretrained)
     config = pretrained.config
-    if config.head != MASKED_LM:
-        raise ValueError(f'The model ({config.summary}) has no head of a masked LM.')
     theirs, ours = (
         jax.tree.map(np.shape, {name: model.params[name] for name in ('embeddings', 'layers')})
         for model in (pretrained, tuned)

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float64
 
+from bert_secrets_jax.brief import check_name
 from bert_secrets_jax.stats.correlations import spearman as spearman
 
 TASKS = ('MRPC', 'STS-B', 'SST-2', 'QQP', 'RTE', 'QNLI', 'MNLI')
@@ -218,8 +219,7 @@ def digitisation_error(figure: int, task: str | None = None) -> DigitisationErro
         for name, error in _published()['digitisation_error'].items()
         if name.startswith('fig')
     }
-    if figure not in errors:
-        raise ValueError(f'Figures {", ".join(map(str, errors))} were digitised, not {figure}.')
+    check_name('The digitised figure', figure, errors)
     unit = 0.01 if figure == 2 else 1.0
     if figure in (8, 9):
         disabled = {8: disable_one_head, 9: disable_one_layer}[figure]

@@ -5,6 +5,7 @@ from collections.abc import Collection, Sequence
 import matplotlib
 import numpy as np
 
+from bert_secrets_jax.checks import check_shape
 from bert_secrets_jax.plots.figure import COLOURS, MAPS, Figure, figure_of, framed, styled
 from bert_secrets_jax.plots.numbers import Arrays
 
@@ -47,11 +48,7 @@ def head_maps(
       ValueError: A map has another shape.
     """
     for title, values in maps.items():
-        if np.shape(values) != (len(tokens), len(tokens)):
-            raise ValueError(
-                f'The map {title!r} must be [T, T] of {len(tokens)} tokens, got '
-                f'{list(np.shape(values))}.'
-            )
+        check_shape(f'The map {title!r}', values, queries=len(tokens), keys=len(tokens))
     columns = min(len(maps), 3)
     side = min(max(0.11 * len(tokens), 1.2), 7) + 0.7
     figure, axes = figure_of(

@@ -18,6 +18,7 @@ import numpy as np
 from absl import logging
 from jaxtyping import Array, Bool, Float, Int, Int32
 
+from bert_secrets_jax.checks import check_enough
 from bert_secrets_jax.data.encoding import WORD, Batch, bucket
 from bert_secrets_jax.data.treebank import Parse, encode_parses
 from bert_secrets_jax.measure.words import word_maps
@@ -93,8 +94,7 @@ def prepare(
             'Probes learn from sentences with dependency trees: give what '
             'bert_secrets_jax.data.treebank.read_treebank returns.'
         )
-    if not len(parses):
-        raise ValueError('There are no sentences.')
+    check_enough('sentences', parses)
     batches = bucket(
         encode_parses(pretrained.tokenizer, parses, max_length=max_length),
         max_length=max_length,

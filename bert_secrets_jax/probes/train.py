@@ -22,6 +22,7 @@ from absl import logging
 from jaxtyping import Array, Float, Int
 
 from bert_secrets_jax.brief import brief, check_name
+from bert_secrets_jax.checks import check_different, check_enough
 from bert_secrets_jax.data.treebank import Parse
 from bert_secrets_jax.files import fingerprint
 from bert_secrets_jax.finetune import loop
@@ -293,8 +294,8 @@ def checked_forms(forms: Sequence[Form] | None, vectors: Vectors | None) -> tupl
             return (ATTENTION,)
         return FORMS
     forms = tuple(forms)
-    if not forms or len({form.name for form in forms}) < len(forms):
-        raise ValueError('Give one probe or more, each with a name of its own.')
+    check_enough('probes', forms)
+    check_different('forms', [form.name for form in forms], 'give each probe a name of its own')
     for form in forms:
         if form.reads_words and vectors is None:
             raise ValueError(

@@ -14,6 +14,7 @@ from absl import logging
 from jaxtyping import Float32, Int32
 
 from bert_secrets_jax.brief import brief, shortened
+from bert_secrets_jax.checks import check_shape
 from bert_secrets_jax.data.rows import Lines, Row, good_rows
 from bert_secrets_jax.data.tables import NUMBER
 
@@ -36,11 +37,8 @@ class Vectors:
     __repr__ = brief
 
     def __post_init__(self):
-        if self.table.ndim != 2 or len(self.table) != len(self.words) + 1:
-            raise ValueError(
-                f'{len(self.words)} words need a table of as many rows and one more, of zeros, '
-                f'before them; got {list(self.table.shape)}.'
-            )
+        mend = ': before the rows of words there is one of zeros'
+        check_shape('table', self.table, mend, words_and_zeros=len(self.words) + 1, numbers=None)
         if self.table[0].any():
             raise ValueError('Row 0 of the table stands for unknown words and must be zeros.')
 

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from bert_secrets_jax.cache import enable_cache
+from bert_secrets_jax.checks import check_enough
 from bert_secrets_jax.configs import base
 from bert_secrets_jax.data.tasks import Example, Text, as_examples
 from bert_secrets_jax.files import write_atomically
@@ -123,8 +124,7 @@ def _metrics_of(examples: Sequence[Example]) -> str:
 def _table(texts: Sequence[Text], path: pathlib.Path) -> tuple[str, dict[str, Any]]:
     """Write texts as a table, and return its name and its columns."""
     examples = as_examples(texts)
-    if not examples:
-        raise ValueError('There are no texts to report on.')
+    check_enough('texts to report on', examples)
     every = ('text_a', 'text_b', 'label')
     there = [name for name in every if getattr(examples[0], name) is not None]
     rows = [{name: getattr(each, name) for name in there} for each in examples]

@@ -9,7 +9,8 @@ from typing import NoReturn
 
 from ml_collections import ConfigDict
 
-from bert_secrets_jax.brief import meant, shortened, without_endless
+from bert_secrets_jax.brief import check_name, meant, shortened, without_endless
+from bert_secrets_jax.checks import check_rules
 from bert_secrets_jax.configs import base, paper, quickstart
 from bert_secrets_jax.configs.schema import SETTINGS
 from bert_secrets_jax.programs import launch, titles
@@ -164,15 +165,14 @@ def _help_of(program: str) -> str:
 def _config(arguments: argparse.Namespace) -> ConfigDict:
     usual = 'base' if arguments.texts else 'quickstart'
     name, _, variant = (arguments.config or usual).partition(':')
-    if name not in CONFIGS:
-        known = f'--config is one of {", ".join(CONFIGS)}, not {name!r}.'
-        raise ValueError(f'{known} {meant(name, CONFIGS)}'.rstrip())
+    check_name('--config', name, CONFIGS)
     get_config = CONFIGS[name].get_config
     config = get_config(variant) if variant else get_config()
-    if arguments.runs:
-        raise ValueError(f'Folders of runs are for compare, not for {arguments.program}.')
-    if arguments.program == 'serve' and any(_process_flags(arguments).values()):
-        raise ValueError(f'{arguments.program} runs in one process.')
+    several = arguments.program == 'serve' and any(_process_flags(arguments).values())
+    check_rules(
+        (arguments.runs, f'Folders of runs are for compare, not for {arguments.program}.'),
+        (several, f'{arguments.program} runs in one process.'),
+    )
     for flag, whose in {'sections': 'report', 'port': 'serve'}.items():
         if getattr(arguments, flag) not in (None, 0) and arguments.program != whose:
             raise ValueError(f'--{flag} is for {whose}, not for {arguments.program}.')

@@ -11,6 +11,7 @@ from flax.traverse_util import flatten_dict
 
 from bert_secrets_jax.analyses.comparison import Comparison, comparison
 from bert_secrets_jax.brief import MENDABLE, summary
+from bert_secrets_jax.checks import check_rules
 from bert_secrets_jax.configs import base
 from bert_secrets_jax.extras import require
 from bert_secrets_jax.files import read_json
@@ -95,11 +96,13 @@ def compare_runs(
     if out is not None:
         require('matplotlib')
         out = pathlib.Path(out)
-        if out.exists() and not out.is_dir():
-            raise ValueError(f'{out} is a file: choose another folder for the comparison.')
         # Its page would be replaced.
-        if (out / _CONFIG).exists() or any(out.glob(f'*/{_CONFIG}')):
-            raise ValueError(f'{out} holds a run: choose another folder for the comparison.')
+        has_run = (out / _CONFIG).exists() or any(out.glob(f'*/{_CONFIG}'))
+        choose = 'choose another folder for the comparison.'
+        check_rules(
+            (out.exists() and not out.is_dir(), f'{out} is a file: {choose}'),
+            (has_run, f'{out} holds a run: {choose}'),
+        )
     read = [read_run(folder) for folder in folders]
     named = dict(zip(_names(read), read, strict=True))
     pairs = itertools.combinations(read, 2)

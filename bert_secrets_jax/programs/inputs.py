@@ -6,6 +6,7 @@ import pathlib
 from ml_collections import ConfigDict
 
 from bert_secrets_jax.brief import summary
+from bert_secrets_jax.checks import check_different
 from bert_secrets_jax.configs import ranges
 from bert_secrets_jax.configs.schema import SETTINGS
 from bert_secrets_jax.data.corpus import LABELS, read_corpus
@@ -33,8 +34,7 @@ def runs_of(config: ConfigDict, workdir: pathlib.Path) -> list[tuple[ConfigDict,
     names = [get_task(task).name for task in tasks]
     if len(tasks) < 2:
         return [(config, workdir)]
-    if len(set(names)) < len(names):
-        raise ValueError(f'A task is given twice: {config.data.task}.')
+    check_different('data.task', names)
     if (workdir / 'config.json').exists():
         raise ValueError(f'{workdir} holds a run of one task: choose another folder.')
     runs = []

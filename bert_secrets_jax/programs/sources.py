@@ -10,6 +10,7 @@ from absl import logging
 
 from bert_secrets_jax import processes
 from bert_secrets_jax.analyses.common.texts import TextSettings
+from bert_secrets_jax.checks import check_rules
 from bert_secrets_jax.compute import Compute
 from bert_secrets_jax.data.corpus import similarity_sample
 from bert_secrets_jax.data.language import language_of
@@ -212,19 +213,21 @@ def _check_classes(given: Given, config: BertConfig) -> None:
         # The names of its classes are the model's own; `labels_of` compares their number.
         return
     ours = inputs.label_names(data)
-    if config.num_labels != len(ours):
-        raise ValueError(
-            f'{name} has {config.num_labels} classes and {texts} {len(ours)}: give '
-            'a checkpoint that was fine-tuned on it, or let this run fine-tune one '
-            '(ablation.checkpoint=finetuned).'
-        )
     theirs = [name.lower() for name in config.label_names]
     wanted = [name.lower() for name in ours]
-    if theirs != wanted and sorted(theirs) == sorted(wanted):
-        raise ValueError(
+    check_rules(
+        (
+            config.num_labels != len(ours),
+            f'{name} has {config.num_labels} classes and {texts} {len(ours)}: give '
+            'a checkpoint that was fine-tuned on it, or let this run fine-tune one '
+            '(ablation.checkpoint=finetuned).',
+        ),
+        (
+            theirs != wanted and sorted(theirs) == sorted(wanted),
             f'{name} numbers its classes {", ".join(theirs)}, and the labels are '
-            f'numbered {", ".join(wanted)}: reorder its classifier and id2label.'
-        )
+            f'numbered {", ".join(wanted)}: reorder its classifier and id2label.',
+        ),
+    )
 
 
 @an_input(missing=_classifier, content=None)

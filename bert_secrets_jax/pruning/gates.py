@@ -30,7 +30,7 @@ from jax.sharding import Mesh
 from jaxtyping import Array, Float, Key, Real
 
 from bert_secrets_jax.brief import brief
-from bert_secrets_jax.data.tasks import Example
+from bert_secrets_jax.data.tasks import Example, check_labels_inputs
 from bert_secrets_jax.devices import fetch, replicate
 from bert_secrets_jax.finetune import loop
 from bert_secrets_jax.finetune.config import FinetuneConfig, listed_seeds
@@ -225,12 +225,7 @@ def train_gates(
         coefficients or no such setting.
       NonFiniteLossError: The loss is not finite.
     """
-    if not tuned.config.labels_inputs:
-        raise ValueError(
-            f'Gates are learnt with the loss of one label per text, and the model '
-            f'({tuned.config.summary}) has none: give a fine-tuned one, such as bs.finetune '
-            'returns.'
-        )
+    check_labels_inputs(tuned.config)
     config = GateConfig(**settings)
     names = tuned.config.label_names
     train, dev, names, metrics = check_examples(train, dev, SEQUENCES, names, None)

@@ -22,7 +22,7 @@ from jaxtyping import Bool, Float, Int, Shaped
 
 from bert_secrets_jax.ablation.contexts import on_devices
 from bert_secrets_jax.ablation.layers import Static, read_words
-from bert_secrets_jax.ablation.masked_lm import check_masked_lm, losses_of_texts
+from bert_secrets_jax.ablation.masked_lm import losses_of_texts
 from bert_secrets_jax.ablation.sweep import default_chunk_tokens, one_behind
 from bert_secrets_jax.brief import brief
 from bert_secrets_jax.compute import Compute
@@ -33,7 +33,7 @@ from bert_secrets_jax.data.tasks import Text
 from bert_secrets_jax.measure.stream import check_split
 from bert_secrets_jax.model.bert import Bert, own_layers
 from bert_secrets_jax.model.config import MASKED_LM, BertConfig
-from bert_secrets_jax.model.weights import Pretrained, check_whole, without_head
+from bert_secrets_jax.model.weights import Pretrained, check_masked_lm, check_whole, without_head
 from bert_secrets_jax.progress import progress
 from bert_secrets_jax.ranges import Range
 
@@ -151,8 +151,6 @@ def find_outliers(pretrained: Pretrained, *, sigma: float | int = SIGMA) -> Outl
       ValueError: Heads were removed from the model, its layers do not end with LayerNorm, or
         `sigma` is not above 0.
     """
-    if not 0 < sigma < math.inf:
-        raise ValueError(f'{sigma=} must be a number above 0, such as 3.')
     scale, bias = output_norm(pretrained)
     stands_out = np.logical_or(*(np.abs(deviations(each)) > sigma for each in (scale, bias)))
     at_least, by_chance = least_layers(stands_out)

@@ -42,6 +42,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Int, Shaped
 
+from bert_secrets_jax.checks import check_shape
 from bert_secrets_jax.model.bert import Bert
 from bert_secrets_jax.model.config import BertConfig
 from bert_secrets_jax.model.encoder import OF_HEADS, spread_heads
@@ -139,12 +140,12 @@ def heads_left(config: BertConfig) -> Bool[np.ndarray, 'L N']:
 
 def heads_kept(config: BertConfig, head_mask: Any) -> Bool[np.ndarray, 'L N']:
     """Return which heads a mask of 0 and 1 keeps; ValueError if it is none."""
-    mask = np.asarray(head_mask)
-    expected = config.num_hidden_layers, config.num_attention_heads
-    if mask.shape != expected:
-        raise ValueError(
-            f'head_mask must be [layers, heads] = {list(expected)}, got {list(mask.shape)}.'
-        )
+    mask, layers, heads = (
+        np.asarray(head_mask),
+        config.num_hidden_layers,
+        config.num_attention_heads,
+    )
+    check_shape('head_mask', mask, layers=layers, heads=heads)
     if not np.isin(mask, (0, 1)).all():
         raise ValueError(
             'head_mask must be 1 for heads that stay and 0 for those that are removed; no other '

@@ -13,6 +13,7 @@ from jaxtyping import Float
 from bert_secrets_jax.ablation.masks import single_heads, with_intact
 from bert_secrets_jax.ablation.resumable import sweep_examples
 from bert_secrets_jax.brief import check_name
+from bert_secrets_jax.checks import check_names
 from bert_secrets_jax.compute import Compute, Encoding
 from bert_secrets_jax.data.encoding import bucket, tokenize, with_labels
 from bert_secrets_jax.data.tasks import Example
@@ -98,14 +99,9 @@ def head_scores(
     measured under a `head_mask`.
     """
     check_whole(tuned)
-    if isinstance(methods, str):
-        raise ValueError(f'methods are a list, such as [{methods!r}], not a text.')
     if SHAPLEY in methods:
         raise ValueError('Shapley values are no method: permutations=20 asks for them.')
-    if not methods:
-        raise ValueError(f'methods are some of {", ".join(METHODS[:-1])}, not none.')
-    for method in methods:
-        check_name('methods', method, METHODS[:-1])
+    check_names('methods', methods, METHODS[:-1])
     check_name('norm', norm, NORMS)
     if permutations:
         check_permutations(permutations)

@@ -22,8 +22,9 @@ from jaxtyping import Float, Int, Num, Real
 
 from bert_secrets_jax.ablation.resumable import sweep_examples
 from bert_secrets_jax.brief import brief
+from bert_secrets_jax.checks import check_shape
 from bert_secrets_jax.compute import Compute
-from bert_secrets_jax.data.tasks import Text, as_examples
+from bert_secrets_jax.data.tasks import Text, as_examples, check_labels_inputs
 from bert_secrets_jax.finetune.losses import losses_of
 from bert_secrets_jax.model.bert import check_finite
 from bert_secrets_jax.model.weights import Pretrained
@@ -119,17 +120,9 @@ def shapley_values(
         or the value has another shape; also what `sweep_examples` refuses.
       FloatingPointError: Some model predicts NaN or infinity, or has no finite value.
     """
-    if not pretrained.config.labels_inputs:
-        raise ValueError(
-            'Shapley values are of models that give one label per text, and this one '
-            f'({pretrained.config.summary}) does not: give one that was fine-tuned for that, such '
-            'as `bs.finetune` returns.'
-        )
+    check_labels_inputs(pretrained.config)
     examples, labels = as_examples(examples), np.asarray(labels)
-    if labels.shape != (len(examples),):
-        raise ValueError(
-            f'labels must have one label per example, [{len(examples)}], got {list(labels.shape)}.'
-        )
+    check_shape('labels', labels, ', one for each example', examples=len(examples))
     shape = pretrained.config.num_hidden_layers, pretrained.config.num_attention_heads
     drawn = draw_permutations(shape[0] * shape[1], permutations, seed=seed)
     swept = sweep_examples(
@@ -143,11 +136,8 @@ def shapley_values(
     )
     check_finite(swept.logits)
     values = np.asarray(value(swept.logits, labels))
-    if values.shape != swept.logits.shape[:2]:
-        raise ValueError(
-            'The value must be one number per model and example, '
-            f'{list(swept.logits.shape[:2])}, got {list(values.shape)}.'
-        )
+    models, count = swept.logits.shape[:2]
+    check_shape('What value returns', values, models=models, examples=count)
     return shapley_of(values, drawn, shape)
 
 

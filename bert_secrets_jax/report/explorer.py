@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from bert_secrets_jax.checks import check_enough, check_numbers, check_shape
 from bert_secrets_jax.measure.token_maps import GLOSSES, TokenMaps
 from bert_secrets_jax.names import visible
 from bert_secrets_jax.report.templates import render
@@ -48,30 +49,20 @@ class Explorer:
         if any(isinstance(sentences, TokenMaps) for sentences in self.maps.values()):
             raise TypeError('An explorer takes a list of maps for each model, one per sentence.')
         first = next(iter(self.maps.values()))
-        if not first:
-            raise ValueError('An explorer needs the maps of at least one sentence.')
-        shape, tokens = self._shape, [list(each.tokens) for each in first]
+        check_enough('sentences', first)
+        shape = dict(zip(('layers', 'heads'), self._shape, strict=True))
+        tokens = [list(each.tokens) for each in first]
         for model, sentences in self.maps.items():
             if [list(each.tokens) for each in sentences] != tokens:
                 raise ValueError(f'{model} has maps of other tokens: give both the same sentences.')
             for each in sentences:
-                theirs = each.attentions.shape[:2]
-                if theirs != shape:
-                    raise ValueError(
-                        f'All maps must have {shape[0]} layers x {shape[1]} heads, {model} has '
-                        f'{list(theirs)}.'
-                    )
+                check_shape(f'Each map of {model}', each.attentions[:, :, 0, 0], **shape)
                 if any(np.min(of) < 0 or not np.max(of) <= 1.0001 for of in _kinds(each).values()):
                     raise ValueError(f'Attention is from 0 to 1, that of {model} is not.')
                 for method, values in each.scores.items():
-                    if not np.isfinite(values).all():
-                        raise ValueError(f'The scores of {model} by {method} are not finite.')
+                    check_numbers(f'The scores of {model} by {method}', values)
         for name, values in self.notes.items():
-            if np.shape(values) != shape:
-                raise ValueError(
-                    f'The note {name!r} must be [layers, heads] = {list(shape)}, got '
-                    f'{list(np.shape(values))}.'
-                )
+            check_shape(f'The note {name!r}', values, **shape)
 
     @property
     def _shape(self) -> tuple[int, int]:

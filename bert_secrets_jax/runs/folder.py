@@ -11,6 +11,7 @@ from typing import Any
 
 from absl import logging
 
+from bert_secrets_jax.checks import check_different, check_enough
 from bert_secrets_jax.files import read_json, remove_partial, write_json
 
 _CONFIG, VERSIONS = 'config.json', 'versions.json'
@@ -65,16 +66,11 @@ def open_folder(path: str | pathlib.Path, config: Mapping[str, Any]) -> pathlib.
 
 def run_folders(runs: Sequence[str | pathlib.Path]) -> list[pathlib.Path]:
     """Return the folder of each run; one of several tasks has one for each."""
-    if isinstance(runs, str | pathlib.Path):
-        raise ValueError(f'runs is a list of folders, not the one folder {runs}.')
     folders = [each for run in runs for each in _task_folders(pathlib.Path(run))]
-    places = [folder.resolve() for folder in folders]
-    for folder in folders:
-        if places.count(folder.resolve()) > 1:
-            raise ValueError(f'{folder} is given twice: give each run once.')
-    if len(folders) < 2:
-        given = ', '.join(map(str, folders)) or 'none'
-        raise ValueError(f'Two runs or more can be compared, not {given}: give their folders.')
+    check_different('runs', [str(folder.resolve()) for folder in folders])
+    check_enough(
+        f'runs to compare ({", ".join(map(str, folders))})', folders, 2, ': give their folders'
+    )
     return folders
 
 

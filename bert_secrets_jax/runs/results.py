@@ -7,7 +7,16 @@ from typing import TYPE_CHECKING, Any
 
 from absl import logging
 
-from bert_secrets_jax.files import differing, from_cell, long_fields, read_json, read_text, unsealed
+from bert_secrets_jax.checks import check_rules
+from bert_secrets_jax.files import (
+    differing,
+    from_cell,
+    long_fields,
+    of_kind,
+    read_json,
+    read_text,
+    unsealed,
+)
 
 if TYPE_CHECKING:
     import pandas
@@ -77,11 +86,13 @@ def _read(file: pathlib.Path) -> 'pandas.DataFrame':
         # pandas fills up rows that are cut off, and takes much else for a table.
         with long_fields():
             header, *rows = csv.reader(io.StringIO(text), strict=True)
-        if '\0' in text or not text.endswith('\n') or any(len(row) != len(header) for row in rows):
-            raise ValueError('its rows have other lengths')
+        is_cut = '\0' in text or not text.endswith('\n')
         # pandas gives such columns names of its own.
-        if len(set(header)) < len(header) or not all(map(str.strip, header)):
-            raise ValueError('its columns have no names, or the same ones')
+        is_unnamed = len(set(header)) < len(header) or not all(map(str.strip, header))
+        check_rules(
+            (is_cut or any(len(row) != len(header) for row in rows), 'its rows are cut off'),
+            (is_unnamed, 'its columns have no names, or the same ones'),
+        )
         frame = pandas.read_csv(io.StringIO(text))
     # The errors for an empty file, for one that is cut off, and for other bytes than text.
     except (ValueError, csv.Error, MemoryError, OverflowError) as error:
@@ -96,9 +107,7 @@ def read_manifest(folder: pathlib.Path) -> dict:
     """Return the record of the files that were written for each part; empty if there is none."""
     file = folder / MANIFEST
     try:
-        found = read_json(file)
-        if not isinstance(found, dict):
-            raise ValueError(f'{file} does not hold a JSON object.')
+        found = of_kind(read_json(file), dict, f'{file}: ')
     except FileNotFoundError:
         return {}
     except ValueError as error:

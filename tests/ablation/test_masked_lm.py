@@ -69,7 +69,7 @@ def test_unknown_words_are_not_asked_for(model):
     assert len(masked.text) == 2 and unknown not in masked.batches[0].words
     with pytest.raises(ValueError, match='text/1 has no wordpiece that can be hidden'):
         bs.mask_words(model.tokenizer, ['the cat', 'xyz'])
-    with pytest.raises(ValueError, match='between 0 and 1'):
+    with pytest.raises(ValueError, match='share=15.0 must be a number from 1e-06'):
         bs.Masking(share=15.0)
 
 

@@ -152,7 +152,7 @@ def test_what_does_not_matter_is_shown_not_to():
 def test_bad_logits_are_refused():
     logits, labels = logits_of(np.random.default_rng(6))
     logits[0, 0, 0] = np.nan
-    with pytest.raises(ValueError, match='not finite'):
+    with pytest.raises(ValueError, match='logits and labels must be finite'):
         assess_outcomes([logits], labels, names=NAMES)
     logits, labels = logits_of(np.random.default_rng(6))
     with pytest.raises(ValueError, match='intact model first'):

@@ -136,7 +136,7 @@ def test_what_has_no_path_is_named(pretrained):
         ({'receivers': 'logit'}, "receivers='logit' must be 'logits'"),
         ({'receivers': [(0, 1)]}, 'receiver L1-H2 is not reached'),
         ({'receivers': [(2, 1), (1, 0)], 'senders': [(1, 2)]}, 'receiver L2-H1 is not reached'),
-        ({'receivers': []}, 'receivers is empty'),
+        ({'receivers': []}, 'There are no receivers'),
         ({'senders': [(0, 4)]}, r'\(0, 4\), which is no head: .* \(0, 0\) is L1-H1, .* is L\d-H4'),
     ):
         with pytest.raises(ValueError, match=said):

@@ -270,7 +270,7 @@ WIDE = np.zeros((3, 4, 6))
 @pytest.mark.parametrize(
     ('masks', 'settings', 'message'),
     [
-        (np.ones((12, 4, 3)), {}, r'\[M, 3, 4\] with at least one mask, got \[12, 4, 3\]'),
+        (np.ones((12, 4, 3)), {}, r'= \[any, 3, 4\], got \[12, 4, 3\]'),
         (SINGLE, {'baseline': 'median'}, "baseline='median' must be 'uniform', 'zero'"),
         (SINGLE, {'baseline': 'resample', 'replacement': WIDE}, "goes with baseline='mean', not"),
         (
@@ -282,7 +282,6 @@ WIDE = np.zeros((3, 4, 6))
         (5 * SINGLE, {}, 'A mask of heads has 5'),
         (SINGLE - 2, {}, 'A mask of heads has -1'),
         (SINGLE, {'batches': []}, 'no batches'),
-        (SINGLE, {'batches': 'one'}, 'Batches are several'),
         (SINGLE, {'label_names': ()}, 'no classifier'),
     ],
 )
@@ -290,10 +289,9 @@ def test_what_does_not_fit_is_named(params, inputs, config, untyped, masks, sett
     settings = dict(settings)
     names = settings.pop('label_names', config.label_names)
     bert = bs.Bert(dataclasses.replace(config, label_names=names))
-    batch = batch_of(inputs)
-    batches = settings.pop('batches', [batch])
+    batches = settings.pop('batches', [batch_of(inputs)])
     with pytest.raises((ValueError, TypeError), match=message):
-        sweep(bert, params, batch if batches == 'one' else batches, masks, **settings)
+        sweep(bert, params, batches, masks, **settings)
 
 
 def test_shapes_are_executed(bert, params, inputs, config):

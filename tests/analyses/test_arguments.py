@@ -49,7 +49,7 @@ def test_too_few_texts_are_refused_before_any_is_read(model, masked_lm, texts):
         lambda: of.similarity(embedder, [texts[0].texts]),
     ]
     for call in calls:
-        with pytest.raises(ValueError, match='needs at least 2, and there are 1'):
+        with pytest.raises(ValueError, match='1 given, at least 2 needed for an interval'):
             call()
     made = bs.Finetuned(
         start='pretrained', seeds=(0,), metrics=('f1',), label_names=('no', 'yes'), history=[],

@@ -105,5 +105,5 @@ def test_the_clearest_agreement_and_disagreement_are_told():
 def test_a_single_run_has_nothing_to_agree_with():
     compared = bs.analyses.comparison({'a': [Measured(np.eye(3))]})
     assert not compared.agreements and 'agreement' not in compared.frames()
-    with pytest.raises(ValueError, match='At least one run is needed'):
+    with pytest.raises(ValueError, match='There are no runs'):
         bs.analyses.comparison({})

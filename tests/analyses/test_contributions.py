@@ -119,7 +119,7 @@ def test_what_losing_them_does(found, results):
     without = dataclasses.replace(mine, lost=None)
     assert any('was not measured' in note for note in without.notes())
     assert 'points_without_it' not in without.frames()['activity']
-    with pytest.raises(ValueError, match=r'model of \[3, 4\] layers and heads, and this one has'):
+    with pytest.raises(ValueError, match=r'= \[3, 5\], got \[3, 4\]: give the ablation of'):
         lost_in(results['ablation'], (3, 5))
     assert lost_in(None, (3, 4)) is None
 

@@ -95,13 +95,13 @@ def test_it_goes_on_where_it_was_killed(analyse, texts, name, tmp_path, monkeypa
         ),
         *((name, {'texts': UNLABELLED}, 'has no label') for name in LABELLED),
         *((name, {'of': 'model'}, 'has no classifier') for name in LABELLED),
-        ('importance', {'texts': ONE}, 'at least 2, and there are 1'),
+        ('importance', {'texts': ONE}, '1 given, at least 2 needed for an interval'),
         *(('ablation', {'metrics': [name]}, 'For 2 classes') for name in ('spearman', 'precision')),
         ('ablation', {'metrics': 'f1'}, "metrics='f1' must be a list of texts"),
         ('ablation', {'masks': 'one_head_left', 'choose_on': ONE}, 'no set has several'),
-        ('outliers', {'draws': 18}, 'draws=18 must be at least 19'),
+        ('outliers', {'draws': 18}, 'draws=18 must be a whole number from 19'),
         ('outliers', {'of': 'model', 'dimensions': (1,)}, '1 cannot be measured: load it with'),
-        ('outliers', {'tuned': 'model'}, 'The model has no classifier'),
+        ('outliers', {'tuned': 'model'}, 'has no classifier'),
     ],
 )
 def test_what_is_refused(analyse, request, name, options, message, untyped, monkeypatch):

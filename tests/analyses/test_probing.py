@@ -113,7 +113,7 @@ def test_sentences_without_words_that_count_do_not_count(model):
     plain = probing(model, random_parses(0, 10), dev, **settings)
     np.testing.assert_array_equal(found.words, plain.words)
     assert found.uas('attention').interval(0) == plain.uas('attention').interval(0)
-    with pytest.raises(ValueError, match='Fewer than two dev sentences'):
+    with pytest.raises(ValueError, match='too few dev sentences with words that count'):
         probing(model, random_parses(0, 10), [marks, dev[0]], **settings)
 
 

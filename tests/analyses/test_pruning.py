@@ -133,8 +133,8 @@ def test_a_score_that_is_not_defined(seeds):
 @pytest.mark.parametrize(
     ('options', 'words'),
     [
-        ({'draws': -1}, 'draws=-1 must be at least 0'),
-        ({'tolerance': 1.0}, 'tolerance=1.0 at least 0 and below 1'),
+        ({'draws': -1}, 'draws=-1 must be a whole number from 0'),
+        ({'tolerance': 1.0}, 'tolerance=1.0 must be a number from 0 to 1, but not 1'),
         ({'metric': 'pearson'}, "For 2 classes, metric='pearson'"),
         ({'classes': 5}, 'differ in their layers, heads or classes'),
         ({'classes': 1, 'measured_on': 1.5}, "of measured_on are 1.5 .*Pearson's r is undef"),

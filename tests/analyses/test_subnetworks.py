@@ -53,5 +53,5 @@ def test_survivors_keep_the_share_of_the_score(tuned, texts):
 
 @pytest.mark.parametrize('share', [0.0, 1.0, 1.5])
 def test_a_share_is_refused_before_anything_is_pruned(model, tuned, texts, share):
-    with pytest.raises(ValueError, match='must be above 0 and below 1'):
+    with pytest.raises(ValueError, match='share=.* must be a number from 1e-06 to 0.999999'):
         bs.analyses.subnetworks(model, tuned, texts, texts, share=share)

@@ -94,5 +94,5 @@ def test_it_is_asked_of_pairs(model, texts):
     assert len(found.pairs) == 2 and found.layer == 1
     with pytest.raises(ValueError, match='pairs of texts, such as'):
         bs.analyses.token_pairs(model, ['a cat'], pooling='mean')
-    with pytest.raises(ValueError, match='shown=-1 are numbers of pairs'):
+    with pytest.raises(ValueError, match='shown=-1 must be a whole number from 0'):
         bs.analyses.token_pairs(model, texts, pooling='mean', shown=-1)

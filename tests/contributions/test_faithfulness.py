@@ -193,10 +193,13 @@ def test_kept_tokens_move_up_and_keep_their_segment(encoded):
     ('call', 'message'),
     [
         (lambda model: token_scores(model, ['a'], methods=['saliency']), "must be 'random'"),
-        (lambda model: token_scores(model, ['a'], methods='rollout'), "not 'rollout'"),
+        (lambda model: token_scores(model, ['a'], methods='rollout'), "'rollout' must be a list"),
         (lambda model: token_scores(without_classifier(model), ['a']), 'has no classifier'),
         (lambda model: bs.analyses.attribution(model, ['a'], shares=(1.0,)), 'Shares are a list'),
-        (lambda model: bs.analyses.attribution(model, ['a'], shown=-1), 'shown is the number of t'),
+        (
+            lambda model: bs.analyses.attribution(model, ['a'], shown=-1),
+            'shown=-1 must be .* from 0',
+        ),
         *(
             (lambda model, shares=shares: module.check_shares(shares), 'numbers between 0 and 1')
             for shares in ((), (0.5, 0.1, 0.1), (0.0, 0.5), (1.0,), 0.5, '0.5', ('a',), None)

@@ -77,8 +77,8 @@ def test_scores_have_the_steps_that_were_asked(config, tokenizer):
     for text, scores in enumerate(found):
         np.testing.assert_allclose(scores, np.asarray(expected)[text, : len(scores)], atol=1e-6)
     assert np.abs(scores).max() > 1e-3
-    with pytest.raises(ValueError, match='points on the path, 1 or more, not 0'):
-        token_scores(model, PAIRS, methods=[INTEGRATED], steps=0)
+    with pytest.raises(ValueError, match='steps=0 must be a whole number from 1'):
+        bs.token_scores(model, PAIRS, methods=[INTEGRATED], steps=0)
 
 
 def test_what_integrated_gradients_miss_is_told(config, tokenizer, caplog):

@@ -132,8 +132,7 @@ def test_other_texts_and_blocks_change_nothing(encoder, paired):
 @pytest.mark.parametrize(
     ('given', 'message'),
     [
-        ({'layer': 3}, 'layer=3 must be the number of layers below: 0 to 2'),
-        ({'steps': 0}, 'points on the path, 1 or more'),
+        ({'layer': 3}, 'number of layers below, layer=3 must be 0, 1 or 2'),
         ({'similarity': 'cosin'}, 'cosine'),
         ({'pooling': 'average'}, 'pooling'),
     ],

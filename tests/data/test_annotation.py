@@ -129,7 +129,7 @@ def test_annotations_that_do_not_fit_are_an_error(tokenizer, tmp_path):
     one, two, none = [example('the cat')], [example('a'), example('a')], Annotation({}, {})
     wide, noun = Annotation({'f': (Span(2, 9),)}, {}), Annotation({'noun': ()}, {})
     for texts, annotations, fault in (
-        (two, [none], '1 annotations for 2 examples'),
+        (two, [none], 'There are 1 annotations and 2 examples: give one'),
         (two, [noun, none], r"Annotation 1 has the features \[\], .* \['noun'\]"),
         (one, [wide], r'test/0: span \[2, 9\] is not within text_a, .* 7'),
     ):

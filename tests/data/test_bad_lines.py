@@ -82,7 +82,7 @@ FORMATS = [
         tagged.read_tagged,
         {'tokens': ['A'], 'tags': ['D']},
         [
-            ({'tokens': ['A'], 'tags': ['DET', 'X']}, '1 words have 2 tags'),
+            ({'tokens': ['A'], 'tags': ['DET', 'X']}, 'There are 1 words and 2 tags'),
             ({'tokens': ['A']}, "there is no 'tags'"),
             ({'tokens': 'A', 'tags': 'D'}, "'tokens': 'A' is not a list"),
             ({'tokens': ['A'], 'tags': [3]}, 'the tag 3 is no text: give names'),

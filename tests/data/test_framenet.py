@@ -11,6 +11,7 @@ import tarfile
 
 import pytest
 
+import bert_secrets_jax as bs
 from bert_secrets_jax.data import framenet
 from bert_secrets_jax.data.annotation import Span
 from bert_secrets_jax.data.framenet import RELATION, Exemplar
@@ -226,8 +227,8 @@ def test_a_unit_that_nltk_cannot_read_is_left_out_and_named(folder, caplog):
 
 def test_what_is_missing_is_named_with_a_mend(folder, untyped, monkeypatch):
     for limit in ('per_unit', 'max_units'):
-        with pytest.raises(ValueError, match=f'{limit}=0 leaves nothing'):
-            framenet.read_framenet(folder, **{limit: 0})
+        with pytest.raises(ValueError, match=f'{limit}=0 must be .* from 1'):
+            bs.read_framenet(folder, **{limit: 0})
     with pytest.raises(FileNotFoundError, match='has no luIndex.xml: it should be the folder'):
         framenet.read_framenet(folder / 'lu')
     (folder / 'luIndex.xml').chmod(0o666)

@@ -117,7 +117,7 @@ def test_what_is_prepared_is_kept_and_has_no_other_split_or_format(tmp_path):
     folder = glue.prepare_tfds(tmp_path, GLUE['mrpc'], data_dir=tmp_path)
     with pytest.raises(FileExistsError, match=r'prepared already in .*Delete'):
         glue.prepare_tfds(tmp_path, GLUE['mrpc'], data_dir=tmp_path)
-    with pytest.raises(ValueError, match="no split 'train'; it has: validation"):
+    with pytest.raises(ValueError, match="split='train' must be 'validation'"):
         glue.read_tfds(GLUE['mrpc'], 'train', data_dir=tmp_path)
     # As `tfds build` leaves it by default.
     for file in folder.glob('*.array_record-*'):

@@ -33,7 +33,7 @@ def test_other_files(tmp_path):
     (tmp_path / 'q.json').write_text('{"data": 3}')
     with pytest.raises(ValueError, match=r'q\.json is not laid out as SQuAD'):
         questions.read_questions(tmp_path / 'q.json')
-    with pytest.raises(ValueError, match=r'no \.json of SQuAD and no \.jsonl'):
+    with pytest.raises(ValueError, match=r"of SQuAD: the ending='\.txt' must be"):
         questions.read_questions(tmp_path / 'q.txt')
 
 

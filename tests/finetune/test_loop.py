@@ -182,8 +182,8 @@ def test_a_loss_that_is_not_finite_stops_and_keeps_the_last_checkpoint(model, da
     [
         *(({name: 0}, f'{name}=0 must be a whole number from 1 to') for name in COUNTS),
         ({'micro_batch': 5}, 'micro_batch=5 must divide batch_size=32'),
-        ({'seeds': ()}, 'must be different numbers, at least one'),
-        ({'seeds': (-1,)}, r'seeds=\(-1,\) must be whole numbers, at least 0'),
+        ({'seeds': ()}, 'must have at least one, each a whole number'),
+        ({'seeds': (-1,)}, r'seeds=\(-1,\) must have at least one, each a whole number from 0'),
         ({'learning_rate': 0.0}, 'learning_rate=0.0 must be a number from 0 .* but not 0'),
         ({'weight_decay': -0.1}, 'weight_decay=-0.1 must be a number from 0 to'),
         ({'warmup': 1.0}, 'warmup=1.0 must be a number from 0 to 1, but not 1'),

@@ -76,12 +76,12 @@ def test_embeddings_are_learnt_and_read_again(model, tmp_path, loss):
 @pytest.mark.parametrize(
     ('train', 'others', 'message'),
     [
-        ([], {}, 'there are none'),
+        ([], {}, 'There are no training pairs'),
         ([bs.Example('a cat', 'a dog', 4.5)], {}, 'from -1 to 1 .grades of STS-B divided by 5'),
         ([bs.Example('a cat', 'a dog')], {}, 'has the label None'),
         ([bs.Example('a cat', 'a dog', 0.0)], {'loss': 'contrastive'}, 'leave out the others'),
         (PAIRS, {'loss': 'triplet'}, "loss='triplet' must be"),
-        (PAIRS, {'scale': 0.0}, 'above 0'),
+        (PAIRS, {'scale': 0.0}, 'scale=0.0 must be a number from 0 .* but not 0'),
         (PAIRS, {'pooling': None}, 'does not say how it pools'),
     ],
 )

@@ -97,6 +97,18 @@ def vars_of(found):
             lambda bs, m: bs.collect(m, [None], ['[SEP]']),
             r'batches=\[None\] must be a list of Batch',
         ),
+        (
+            lambda bs, m: bs.collect(m, bs.encode(m.tokenizer, ['the cat'])[0], ['[SEP]']),
+            r'batches=Batch.* Batches are several, as bs.encode\(.*\[batch\] for a single one',
+        ),
+        (
+            lambda bs, m: bs.sweep(m, 'a b', bs.masks.single_heads(m.config)),
+            "batches='a b' must be a list of Batch: .* makes them from texts",
+        ),
+        (lambda bs, m: bs.read_table('x.csv', text_a='a', columns='a'), "columns='a' must be a"),
+        (lambda bs, m: bs.read_table('x.csv', text_a='a', labels='no'), "labels='no' must be a"),
+        (lambda bs, m: bs.masks.random_sets(m.config, size=1, count=0, seed=0), 'count=0 must be'),
+        (lambda bs, m: bs.paired_tokens(m, [('a', 'b')], steps=0), 'steps=0 must be .* from 1'),
     ],
 )
 def test_errors_say_what_is_needed(model, call, named):

@@ -94,14 +94,18 @@ MAPS = (2, 3, 2, 2)
 @pytest.mark.parametrize(
     ('shape', 'further', 'message'),
     [
-        ((1, 2, 3, 3), {}, r'must be \[layers, heads, 2, 2\], got \[1, 2, 3, 3\]'),
+        ((1, 2, 3, 3), {}, r'must be .* = \[any, any, 2, 2\], got \[1, 2, 3, 3\]'),
         ((1, 1, 2, 2, 2), {}, 'leave the batch and padding out'),
         (
             MAPS,
             {'further': {'norms': np.ones((2, 2, 2, 2))}},
-            r"'norms' must be .* or with one head, got \[2, 2, 2, 2\]",
+            r"'norms' must be .*, got \[2, 2, 2, 2\], as those of attention or with one head",
         ),
-        (MAPS, {'scores': {'ALTI': np.zeros(3)}}, r"'ALTI' must be one for each of 2 tokens, got"),
+        (
+            MAPS,
+            {'scores': {'ALTI': np.zeros(3)}},
+            r"'ALTI' must be \[tokens\] = \[2\], got \[3\], one for each",
+        ),
         (MAPS, {'word': np.array([0, 0])}, 'give word and words, or neither'),
         (MAPS, {'word': np.array([0]), 'words': ['ab']}, '2 tokens need as many numbers of the 1'),
         (MAPS, {'word': np.array([0, 1]), 'words': ['ab']}, '2 tokens need as many numbers of the'),

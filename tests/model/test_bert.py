@@ -370,7 +370,10 @@ def test_without_classifier_and_pooler_they_are_none(config, inputs):
         ),
         ({'baseline': 'zero', 'replacement': others()}, "='zero' takes no replacement"),
         ({'head_mask': ONES, 'baseline': 'resample'}, "='resample' needs a replacement"),
-        ({'token_type_ids': np.zeros((3, 8), int)}, 'token_type_ids must have the shape of inp'),
+        (
+            {'token_type_ids': np.zeros((3, 8), int)},
+            'token_type_ids must be .* give the shape of inp',
+        ),
     ],
 )
 def test_what_does_not_fit_is_named(bert, params, inputs, given, message):

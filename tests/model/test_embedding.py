@@ -79,13 +79,17 @@ def test_a_model_that_does_not_say_how_it_pools(model, pretrained):
 @pytest.mark.parametrize(
     ('file', 'values', 'message'),
     [
-        ('modules.json', {'idx': 0}, r'modules.json does not hold a JSON list'),
+        ('modules.json', {'idx': 0}, r'modules.json: .* is not a list'),
         ('modules.json', [{'path': ''}], 'module 0 has no type'),
         ('1_Pooling/config.json', {'pooling_mode': 'best'}, 'pooling_mode=.*best.* must be of cls'),
-        ('1_Pooling/config.json', [], 'does not hold a JSON object'),
+        ('1_Pooling/config.json', [], 'is not a JSON object'),
         ('sentence_bert_config.json', {'max_seq_length': 'long'}, "max_seq_length='long'"),
         ('config_sentence_transformers.json', {'prompts': [1]}, 'must be names and texts'),
-        ('config_sentence_transformers.json', {'default_prompt_name': 'q'}, "called 'q'"),
+        (
+            'config_sentence_transformers.json',
+            {'default_prompt_name': 'q'},
+            "name='q' must be None",
+        ),
     ],
 )
 def test_damaged_files_are_named(folder, file, values, message):

@@ -337,7 +337,7 @@ def test_members_of_an_archive(path):
         assert fault in refusal(patched(whole, signature, position, new))
     assert 'Bad CRC-32' in refusal(whole.replace(FOUR.tobytes(), FOUR.tobytes()[::-1]))
     for fault, name, content in (
-        ('two members of one name', 'archive/data/0', FOUR.tobytes()),
+        ('two members have one name', 'archive/data/0', FOUR.tobytes()),
         ('no single data.pkl', 'other/data.pkl', good),
         ('byteorder', 'archive/byteorder', b'big'),
     ):

@@ -134,7 +134,7 @@ def test_how_far_numbers_are_off():
         scores = paper.disable_one_head(task).scores
         error = 0.0005 + paper.digitisation_error(8, task).most
         assert (scores.min(), scores.max()) == pytest.approx((least, greatest), abs=error)
-    with pytest.raises(ValueError, match='were digitised, not 4'):
+    with pytest.raises(ValueError, match='digitised figure=4 must be 2, 3'):
         paper.digitisation_error(4)
 
 

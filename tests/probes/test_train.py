@@ -248,7 +248,7 @@ MARKS = [parse_of(['.', '.'], [-1, 0], ['PUNCT', 'PUNCT'])]
     [
         ({'epochs': 0}, 'epochs=0 must be a whole number from 1'),
         ({'seeds': 2.0}, 'seeds=2.0 must be a number of seeds'),
-        ({'forms': ()}, 'one probe or more'),
+        ({'forms': ()}, 'There are no probes'),
         ({'forms': (ATTENTION, ATTENTION)}, 'a name of its own'),
         ({'forms': (ATTENTION_WORDS,)}, '"attention and words" reads word vectors'),
         ({'forms': [MINE], 'folder': '.'}, 'published probes only.* train attention without one'),

@@ -132,7 +132,7 @@ def test_arguments_are_settings():
     [
         (
             '--config=papers:rte',
-            "--config is one of base, paper, quickstart, not 'papers'. Did you mean paper?",
+            "--config='papers' must be 'base', 'paper' or 'quickstart'. Did you mean paper?",
         ),
         ('--set=train.epoch=3', "No such setting: 'train.epoch'. Did you mean train.epochs"),
         ('--set=train.epochs', "--set takes NAME=VALUE, not 'train.epochs'."),

@@ -137,8 +137,8 @@ def test_mistakes_are_one_line_that_says_how_to_mend_it(run, tmp_path):
         (tmp_path / name).mkdir()
         (tmp_path / name / 'config.json').write_text(text)
     for given, message in (
-        ([folder], 'Two runs or more can be compared'),
-        ([folder, tmp_path / '.' / 'a'], 'is given twice: give each run once.'),
+        ([folder], ' 1 given, at least 2 needed: give their folders'),
+        ([folder, tmp_path / '.' / 'a'], ' twice: give each once.'),
         ([folder, tmp_path / 'none'], 'none is not the folder of a run'),
         ([folder, tmp_path / 'model'], 'has not the settings of a run'),
         ([folder, tmp_path / 'fresh'], 'has no finished section: the command that made it goes'),

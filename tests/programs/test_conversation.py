@@ -38,7 +38,7 @@ def fails(checkpoint, glue_dir, tmp_path):
     ('name', 'value', 'message'),
     [
         ('data.task', 'nonsense', "error: task='nonsense' must be 'mrpc', 'sts-b'"),
-        ('data.task', 'mrpc,rte,MRPC', 'error: A task is given twice: mrpc,rte,MRPC.'),
+        ('data.task', 'mrpc,rte,MRPC', "error: data.task has 'mrpc' twice: give each once."),
         ('data.metrics', 'bleu', "error: data.metrics is 'accuracy', 'f1'"),
         ('data.split', 'test', "error: split='test' must be 'train' or 'dev'"),
         ('data.glue_dir', '/nowhere', 'error: /nowhere has no folder MRPC'),
@@ -63,7 +63,7 @@ ONE = {'ablation.baseline': 'resample', 'ablation.max_examples': 1}
         ('ablate', {'ablation.checkpoint': 'model'}, 'has 3 classes and MRPC dev 2'),
         ('ablate', {'ablation.together': 'L9-H1'}, 'L9-H1 does not exist: the model has 3 layers'),
         ('ablate', {'ablation.sets': ()}, 'Nothing to ablate: give ablation.sets'),
-        ('ablate', ONE, 'an interval needs at least 2, and there are 1'),
+        ('ablate', ONE, '1 given, at least 2 needed for an interval'),
         ('maps', {'maps.examples': 0}, 'maps.examples must be at least 1'),
     ],
 )

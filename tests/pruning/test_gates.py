@@ -235,7 +235,7 @@ def test_settings_out_of_range_are_named(world, changes, message):
 def test_what_does_not_fit_is_named(world, config):
     model, train, dev = world
     plain = Bert(dataclasses.replace(config, label_names=()))
-    with pytest.raises(ValueError, match='loss of one label per text, and the model .* has none'):
+    with pytest.raises(ValueError, match='Each text has one label here, .* has no classifier'):
         train_gates(
             bs.Pretrained(plain, random_params(plain), model.tokenizer), train, dev,
             coefficients=(0.1,),

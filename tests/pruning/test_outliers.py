@@ -225,7 +225,11 @@ PLAIN = {'label_names': ()}
     ('call', 'changes', 'message'),
     [
         *(
-            (lambda model, sigma=sigma: find_outliers(model, sigma=sigma), {}, 'a number above 0')
+            (
+                lambda model, sigma=sigma: bs.find_outliers(model, sigma=sigma),
+                {},
+                'sigma=.*, but not 0',
+            )
             for sigma in (0, -1.0, math.inf, math.nan)
         ),
         *(

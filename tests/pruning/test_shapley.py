@@ -148,12 +148,12 @@ def test_errors_say_what_is_wrong(model):
     for count in (2, 18, 21):
         with pytest.raises(ValueError, match=f'permutations={count} must be even'):
             shapley_values(model, PAIRS, LABELS, permutations=count)
-    with pytest.raises(ValueError, match=r'one label per example, \[5\], got \[3\]'):
+    with pytest.raises(ValueError, match=r'\[examples\] = \[5\], got \[3\], one for each'):
         shapley_values(model, PAIRS, LABELS[:3])
     tokens = dataclasses.replace(model.config, head='token_classification', add_pooler=False)
-    with pytest.raises(ValueError, match='models that give one label per text, and this one'):
+    with pytest.raises(ValueError, match='Each text has one label here, .* gives others'):
         shapley_values(dataclasses.replace(model, bert=bs.Bert(tokens)), PAIRS, LABELS)
-    with pytest.raises(ValueError, match=r'one number per model and example, .*, got \['):
+    with pytest.raises(ValueError, match=r'value returns must be \[models, examples\] = '):
         shapley_values(
             model, PAIRS, LABELS, permutations=20, compute=COMPUTE,
             value=lambda logits, labels: negative_loss(logits, labels).mean(axis=1),

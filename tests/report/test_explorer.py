@@ -113,9 +113,9 @@ def other(**change):
     ('given', 'message'),
     [
         ([{}], 'one model or two, got 0'),
-        ([{'a': []}], 'at least one sentence'),
+        ([{'a': []}], 'There are no sentences'),
         ([{'a': MAPS, 'b': random_maps(HOSTILE)}], 'b has maps of other tokens'),
-        ([{'a': MAPS, 'b': random_maps(WORDS, layers=1)}], r'2 layers x 3 heads, b has \[1, 3\]'),
+        ([{'a': MAPS, 'b': random_maps(WORDS, layers=1)}], r'of b must be .* = \[2, 3\], got'),
         (
             [{'a': MAPS}, {'entropy': np.zeros((3, 2))}],
             r"'entropy' must be \[layers, heads\] = \[2",
@@ -123,7 +123,7 @@ def other(**change):
         (other(attentions=9 * MAPS[0].attentions), 'from 0 to 1'),
         (other(attentions=np.nan * MAPS[0].attentions), 'from 0 to 1'),
         (other(further={'norms': 9 * MAPS[0].attentions}), 'from 0 to 1'),
-        (other(scores={'ALTI': np.full(6, np.nan)}), 'scores of a by ALTI are not finite'),
+        (other(scores={'ALTI': np.full(6, np.nan)}), 'scores of a by ALTI must be finite'),
     ],
 )
 def test_what_does_not_fit_is_named(given, message):

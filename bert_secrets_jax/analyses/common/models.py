@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 from absl import logging
 
+from bert_secrets_jax.checks import check_enough
 from bert_secrets_jax.data.tasks import Example
 from bert_secrets_jax.data.tasks import labels_of as labels_of
 from bert_secrets_jax.finetune import metrics
@@ -34,8 +35,7 @@ def all_models(tuned: Models) -> list[Pretrained]:
                 f'{type(model).__name__} is not a model: give what `bs.from_pretrained` or '
                 '`bs.finetune` returns.'
             )
-    if not models:
-        raise ValueError('At least one model is needed.')
+    check_enough('models', models)
     if isinstance(tuned, Finetuned) and not tuned.learnt:
         logging.warning(
             'Not learnt: a fine-tuned model is not significantly above the larger class (or above '
@@ -69,10 +69,7 @@ def has_own_layers(config: BertConfig) -> bool:
 
 def check_several(examples: Sequence[Any]) -> None:
     """Raise ValueError for fewer examples than an interval needs."""
-    if len(examples) < 2:
-        raise ValueError(
-            f'Too few examples: an interval needs at least 2, and there are {len(examples)}.'
-        )
+    check_enough('examples', examples, 2, ' for an interval')
 
 
 def in_both(examples: Sequence[Example], others: Sequence[Example]) -> int:

@@ -123,8 +123,6 @@ def readable(
     pretrained: Pretrained, examples: Sequence[Example], *, count: int, max_length: int | None
 ) -> list[Example]:
     """Return examples that are short enough for a figure, spread evenly over the shortest fifth."""
-    if count < 1:
-        raise ValueError(f'The number of example sentences must be at least 1, not {count}.')
     encoded = tokenize(pretrained.tokenizer, examples, max_length=max_length)
     by_length = np.argsort(encoded.lengths, kind='stable')
     shortest = by_length[: max(count, len(by_length) // 5)]
