@@ -76,7 +76,7 @@ def assess_outcomes(
     """
     for each in logits:
         check_labels(each, labels, names)
-    mend = ': are the weights broken?'
+    mend = ' (are the weights broken?)'
     check_numbers('logits and labels', *logits, labels, mend=mend)
     of_models = [dict(_changes(np.asarray(each, np.float64), labels, seed)) for each in logits]
     found = {}
