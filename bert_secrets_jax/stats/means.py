@@ -96,8 +96,9 @@ def assess_means(
     # Bonferroni's bar, or that of max-T where few texts carry the changes: what is said to be found
     # is found.
     level = LEVEL / sides / masks
-    bar = max(reach(count - 1, level), np.quantile(largest, 1 - LEVEL))
-    found = np.where(error > 0, (bar + reach(tail=1 - POWER)) * error, 0.0)
+    bar = max(reach(count - 1, level), np.quantile(largest, 1 - LEVEL, method='higher'))
+    found = np.zeros(masks)
+    np.multiply(bar + reach(tail=1 - POWER), error, out=found, where=error > 0)
     found = np.maximum(found, farthest * share_unseen(level, count))
     low, high = limits(difference, linear, of_one=(farthest, farthest))
     return Effects(
