@@ -103,11 +103,18 @@ def label_of(effects: Effects) -> str:
 
 
 def margin_of(effects: Effects) -> str:
-    """Return the size from which on a change matters, as words; empty where any does."""
-    outcome = effects.outcome
-    if outcome.grows:
-        return f'over {outcome.margin:.0%} of their spread'
-    return f'over {outcome.scale * outcome.margin:.2g} {_short(effects)}' if outcome.margin else ''
+    """Return a template of the size from which on a change matters; empty where any does.
+
+    Its number is that of `margin_numbers`.
+    """
+    if effects.outcome.grows:
+        return 'over {margin:.0%} of their spread'
+    return f'over {{margin:.2g}} {_short(effects)}' * bool(effects.outcome.margin)
+
+
+def margin_numbers(effects: Effects) -> dict[str, float]:
+    """Return the number of a template that names the margin, in the unit of readers."""
+    return {'margin': effects.outcome.scale * effects.outcome.margin}
 
 
 def loss_effects(losses: np.ndarray, names: Sequence[str], *, classes: int, seed: int) -> Effects:
@@ -283,7 +290,8 @@ def draw_effects(
         }
         figure = plots.effect_grid(grid, extremes=single, **circles)
         others += ' Right: the extreme heads, by fine-tuning.'
-    said = f'Filled circles: {margin_of(effects) or "more than chance"}. {others}'
+    margin = margin_of(effects).format(**margin_numbers(effects))
+    said = f'Filled circles: {margin or "more than chance"}. {others}'
     if not circles['real'].any() and not circles['likely'].any():
         said = 'No head differs significantly.'
     return figure.captioned(f'{caption} {said}', source)
@@ -433,13 +441,14 @@ def count_of(effects: Effects, disabled: str, *, source: str, name: str = '') ->
             'size': unit_of(effects),
             'outcome': re.sub('^loss$', 'the loss', title_of(effects)),
             **numbers,
+            **margin_numbers(effects),
         },
         **sample_of(effects, source),
     )
 
 
 def _told(lead: str, verbs: Mapping[str, str], numbers: Mapping[str, int], what: str) -> list[str]:
-    """Return what masks do, if any do, such as '{lower:lowers|lower} F1'."""
+    """Return the words for masks of either side, if there are any, such as '{lower:lowers|lower} F1'."""
     keys = [key for key in verbs if numbers[lead + key]]
     return [
         f'{{{lead}{key}:{verbs[key]}|{verbs[key][:-1]}}} {"it" if at else what}'
