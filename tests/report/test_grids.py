@@ -50,7 +50,7 @@ def numbered():
     return coloured(frame, 'heads', {'mean': ()}, 'statistic', 'seed')
 
 
-def test_numbers_of_every_head_are_those_of_frames():
+def test_numbers_are_those_of_frames_and_words_are_classes():
     found = {each['name']: each for each in grids({'a': named(), 'b': numbered()}, HEADS)}
     assert found['a']['columns'] == ['difference', 'examples']
     assert found['a']['about'] == [0] and found['a']['beside'] == [[1], []]
@@ -64,6 +64,13 @@ def test_numbers_of_every_head_are_those_of_frames():
     # The order of rows does not matter.
     assert grids({'a': named([5, 0, 3, 1, 2, 4])}, HEADS) == grids({'a': named()}, HEADS)
     assert grids({'a': named()}, None) == []
+    (found,) = grids({'a': layered()}, HEADS)
+    assert found['axis'] == 'layers' and found['beside'][0] == [1, 2, 3]
+    assert [each['of'] for each in found['sets']] == ['F1', 'accuracy']
+    assert found['sets'][0]['values'][0] == [-0.25, 0.0625]
+    assert found['columns'] == ['difference', 'low', 'high', 'p']
+    _, words = grids(classed(), HEADS)
+    assert words['sets'][0]['classes'] == [('mostly', KINDS)]
 
 
 def test_other_frames_are_left_to_their_files():
@@ -143,20 +150,9 @@ def test_a_page_says_where_its_files_are_and_what_made_them(tmp_path, parts):
     for suffix in ('pdf', 'svg', 'png'):
         assert f'href="mrpc/figures/curve.{suffix}"' in page
     assert 'href="ablation_heads.csv"' in page and 'bs.analyses.ablation(x)' in page
-    frame = pandas.DataFrame(
-        {'head': ['L1-H1'], 'published_head': ['L1-H2'], 'paper: BERT': ['L1-H3']}
-    )
-    page = written(tmp_path, [parts[0], Part('x', Shown({'t': frame}))])
+    heads = {'head': ['L1-H1'], 'published_head': ['L1-H2'], 'paper: BERT': ['L1-H3']}
+    page = written(tmp_path, [parts[0], Part('x', Shown({'t': pandas.DataFrame(heads)}))])
     assert '<td><a href="#L1-H1">L1-H1</a></td><td>L1-H2</td><td>L1-H3</td>' in page
-
-
-def measured():
-    """A frame as that of a test of every head, in shares, with all that tells how sure it is."""
-    frame = named()[['disabled', 'difference']].assign(
-        low=VALUES - 0.1, high=VALUES + 0.1, p_value=0.04, holm=0.5, changed=3, examples=7
-    )
-    sure = ('low', 'high', 'p_value', 'holm', 'examples')
-    return coloured(frame.drop(columns='changed'), 'heads', {'difference': sure})
 
 
 CHANGE = plots.Source('heads', 'difference', times=100)
@@ -174,30 +170,6 @@ def change(title='Change'):
     return plots.head_grids(grids, label='change (points)', differences=True)
 
 
-def rows_of(figure, source, frames):
-    """The places in frames that the rows of numbers of a figure are from."""
-    drawn = traced(picture('y', figure, source).numbers, grids(frames, HEADS), HEADS)
-    return [one['rows'] for panel in drawn['panels'] for one in panel['sets']]
-
-
-def test_a_figure_names_the_column_it_shows():
-    frames = {'x_other': numbered(), 'x_heads': measured()}
-    assert rows_of(change(), CHANGE, frames) == [[(1, 0, 0)]]
-    # Of several fine-tunings it shows the mean, and of heads, by layer, too.
-    grid = np.array([[61, 62, 63], [71, 72, 73.0]])
-    profile = plots.layer_profiles({'self': grid}, label='x', published={'self': grid[:, :2]})
-    drawn = rows_of(profile, plots.Source('other', 'mean'), frames)
-    assert drawn == [[(0, 2, 0), (0, 3, 0)]]
-    (panel,) = figure_numbers(profile, 'x')['panels']
-    assert panel['ends'] == [[61, 71], [63, 73]] and panel['published'] == [61.5, 71.5]
-    # One that names none, or a frame that is left to its file, is drawn as well.
-    assert rows_of(change(), None, frames) == rows_of(change(), CHANGE, {}) == [[]]
-    # Each of several numbers may have a source of its own.
-    last = plots.feature_matrices({'now': np.eye(3)}, ['self', 'b', '[CLS]'], label='x', layer=1)
-    source = {'now': plots.Source('other', 'mean'), ('now', '[CLS]'): CHANGE}
-    assert rows_of(last, source, frames) == [[(0, 2, 0), (0, 3, 0)], [], [(1, 0, 0)]]
-
-
 def test_figures_of_other_things_stay_images():
     drawn = figure_numbers(change(), 'x')
     assert traced(None, [], HEADS) is None and traced(drawn, [], None) is None
@@ -213,7 +185,9 @@ def test_a_figure_of_heads_is_a_grid_that_tells_value_interval_and_p(open_page):
         picture('ablation_heads', change(), CHANGE, part='ablation'),
         picture('ablation_two', both, part='ablation'),
     ]
-    part = Part('ablation', Shown({'heads': measured()}, (finding('It is L2-H3.'),)))
+    sure = {'low': VALUES - 0.1, 'high': VALUES + 0.1, 'p_value': 0.04, 'holm': 0.5, 'examples': 7}
+    frame = coloured(named().assign(**sure), 'heads', {'difference': tuple(sure)})
+    part = Part('ablation', Shown({'heads': frame}, (finding('It is L2-H3.'),)))
     tab = open_page([MARKS, part.with_pictures(pictures)])
     figure = tab.locator('figure').first
     # It stands before the curve, and its image is one click away, with its files.
@@ -257,28 +231,14 @@ def classed():
     """The shares of two classes of every head, and a word for each."""
     heads = numbered()[['layer', 'head']][:6]
     shares = pandas.concat(
-        heads.assign(statistic=f'pattern: {name}', mean=each, standard_error=0.01, examples=9)
-        for name, each in (('vertical', SHARES), ('block', 1 - SHARES))
+        heads.assign(statistic=f'pattern: {name}', mean=each, standard_error=error, examples=9)
+        for name, each, error in (('vertical', SHARES, 0.01), ('block', 1 - SHARES, 0.02))
     )
     words = heads.assign(mostly=KINDS, nearest=[f'L1-H{at}' for at in range(6)], distance=VALUES)
     return {
         'shares': coloured(shares, 'heads', {'mean': ('standard_error', 'examples')}, 'statistic'),
         'words': coloured(words, 'heads', {'distance': (), 'mostly': ()}),
     }
-
-
-def test_numbers_of_every_layer_are_those_of_frames_and_words_are_classes():
-    (found,) = grids({'a': layered()}, HEADS)
-    assert found['axis'] == 'layers'
-    assert [each['of'] for each in found['sets']] == ['F1', 'accuracy']
-    assert found['sets'][0]['values'][0] == [-0.25, 0.0625]
-    assert found['columns'] == ['difference', 'low', 'high', 'p']
-    assert found['beside'][0] == [1, 2, 3]
-    effects = plots.layer_effects(np.zeros(2), np.zeros(2), np.zeros(2), label='x')
-    source = plots.Source('a', 'difference', 'accuracy')
-    assert rows_of(effects, source, {'x_a': layered()}) == [[(0, 1, 0)]]
-    _, words = grids(classed(), HEADS)
-    assert words['sets'][0]['classes'] == [('mostly', KINDS)]
 
 
 @pytest.fixture
@@ -290,6 +250,7 @@ def others():
     one, change = SHARES.reshape(2, 3), 100 * layered()['difference'].to_numpy()[:2]
     shares, of = np.stack([one, 1 - one], axis=-1), partial(plots.Source, 'shares', 'mean')
     book = {'label': 'share', 'published_name': 'book'}
+    means = np.array([[61, 62, 63], [71, 72, 73.0]])
     figures = {
         'classes': (
             plots.class_grids({'before': shares, 'after': shares}, ['vertical', 'block']),
@@ -297,8 +258,7 @@ def others():
         ),
         'features': (
             plots.feature_matrices({'now': shares[1]}, ['a', 'b'], label='x', layer=1),
-            {('now', 'a'): of('pattern: vertical'),
-             ('now', 'b'): of('pattern: block')},
+            {'now': of('pattern: vertical'), ('now', 'b'): of('pattern: block')},
         ),
         'layers': (
             plots.layer_effects(
@@ -321,7 +281,15 @@ def others():
             ),
             of('pattern: vertical'),
         ),
-        'alone': (plots.head_points({'one': {'a': one}}, published={'b': np.ones(2)}, **book),),
+        'alone': (
+            plots.head_points({'one': {'a': one}}, published={'b': np.ones(2)}, **book),
+            plots.Source('a file alone', 'mean'),
+        ),
+        'means': (plots.head_grids({'self': means}, label='x'), plots.Source('seeds', 'mean')),
+        'profile': (
+            plots.layer_profiles({'self': means}, label='x', published={'self': means[:, :2]}),
+            plots.Source('seeds', 'mean'),
+        ),
         'plane': (
             plots.planes(
                 np.stack([SCORES, 2 * SCORES], axis=-1), kinds=KINDS,
@@ -329,7 +297,9 @@ def others():
             ),
         ),
     }  # fmt: skip
-    result = Shown({'layers': layered(), **classed()}, (finding('It is L2-H3.'),))
+    result = Shown(
+        {'layers': layered(), **classed(), 'seeds': numbered()}, (finding('It is L2-H3.'),)
+    )
     pictures = [picture(f'x_{name}', *each) for name, each in figures.items()]
     return [MARKS, Part('x', result).with_pictures(pictures)]
 
@@ -345,18 +315,24 @@ def tab(open_page, others, request):
 
 def test_pointing_at_a_head_tells_the_numbers_of_the_file(tab):
     """A list has the same, one row for each head."""
-    sure = 'standard error 0.01, examples 9'
+    sure, unsure = (f'standard error {error}, examples 9' for error in (0.01, 0.02))
+    of_two = 'mean of 2 fine-tunings'
     for name, link, at, said, row, cells in (
-        ('classes', '#L1-H1', 0, f'L1-H1, before: vertical 0.6, {sure}, block 0.4, {sure}.',
+        ('classes', '#L1-H1', 0, f'L1-H1, before: vertical 0.6, {sure}, block 0.4, {unsure}.',
          1, ['L1-H2', 'block', '0.6']),
-        ('features', '#L2-H3', 1, f'L2-H3, b, now: 0.3, {sure}.', -1, ['L2-H3', '0.7', '0.3']),
+        ('features', '#L2-H3', 0, f'L2-H3, a, now: 0.7, {sure}.', -1, ['L2-H3', '0.7', '0.3']),
+        ('features', '#L2-H3', 1, f'L2-H3, b, now: 0.3, {unsure}.', 0, ['L2-H1', '0.3', '0.7']),
         ('above', '#L2-H3', 0, f'L2-H3, one: pattern: vertical 0.7, {sure}.',
          -1, ['L2-H3', '0.7', '0.3']),
         ('beside', '#L1-H2', 1, f'L1-H2, second: score -0.2, loss (nats) 0.4, {sure}.',
          1, ['L1-H2', '0.2', '0.4', '-0.2', '0.4']),
+        ('means', '#L1-H1', 0, f'L1-H1, self: 61, {of_two}, 11 to 111.',
+         1, ['L1-H2', '62', f'{of_two}, 12 to 112']),
+        ('alone', '#L1-H1', 0, 'L1-H1, one: a 0.6.', 1, ['L1-H2', '0.4']),
         ('plane', '#L1-H2', 0, 'L1-H2, what they mostly do: block.', 1, ['L1-H2', 'block']),
     ):  # fmt: skip
         figure = shown_in(tab, f'x_{name}')
+        figure.locator('select').select_option(index=0)
         assert told(figure, f'a[href="{link}"]', at) == said
         figure.locator('select').select_option('as a list')
         listed = figure.locator('tbody tr').nth(row).locator('td').all_inner_texts()
@@ -401,6 +377,9 @@ def test_pointing_at_a_layer_tells_value_interval_and_p(tab):
     figure = shown_in(tab, 'x_layers')
     said = 'L1, Change (points): -25, interval -35 to -15, p 0.04, paper -1.5.'
     assert told(figure, '.layer') == said
+    # Of heads it shows the mean.
+    said = 'L1, self: 62, range of heads 61 to 63, mean of 3 heads, published 61.5.'
+    assert told(shown_in(tab, 'x_profile'), '.layer') == said
     # One stop of the tab key; arrows go on.
     assert figure.locator('.layer[tabindex="0"]').count() == 1
     figure.locator('.layer[tabindex="0"]').focus()
@@ -547,7 +526,7 @@ def test_what_is_printed_has_everything(open_page, parts, theme):
 def test_effects_are_as_red_as_they_are_large(open_page, worse, meaning, size, tested, sure):
     """Small ones are pale, what is worse is red, and what is significant has a dot, everywhere."""
     effects = -worse * size * np.array([-0.02, 0.01, -0.01, 0, -0.3, -0.02])
-    p_values = np.where((effects == -0.3 * -worse) & (size == 1), 0.0, 0.2)
+    p_values = np.array([0.2, 0.2, 0.2, 0.2, 0.2 * (size < 1), 0.2])
     frame = named().assign(**{'difference': effects, tested: p_values})
     red = {('difference', ''): worse * 0.3}
     frame = coloured(frame, 'heads', {'difference': (tested,)}, red=red)
