@@ -3,7 +3,6 @@
 import base64
 import dataclasses
 import io
-import json
 import re
 
 import numpy as np
@@ -14,7 +13,7 @@ from bert_secrets_jax.measure.token_maps import TokenMaps
 from bert_secrets_jax.names import visible
 from bert_secrets_jax.report.explorer import Explorer
 from tests.plots.test_texts import HIDDEN, LONG, MARKUP, SCRIPTS
-from tests.report.conftest import contents, count, press, texts, wait_until, widest
+from tests.report.conftest import colours, contents, count, press, stored, texts, wait_until, widest
 
 HOSTILE = ['[CLS]', '<s>', '</script>', '<img src=x onerror=alert(1)>', '&amp;', "it's", '[SEP]']
 WORDS = ['[CLS]', 'the', 'cat', 'saw', 'it', '[SEP]']
@@ -52,12 +51,6 @@ def pair():
     return Explorer(models, notes)
 
 
-def stored(explorer):
-    """Return the data of the fragment, as its script reads it."""
-    (text,) = re.findall(r'<script type="application/json">(.*?)</script>', explorer.html(), re.S)
-    return json.loads(text)
-
-
 def numbers(readout):
     """Return the weights of a line such as 'cat (3) → it (5): tuned 0.12, difference −0.03'."""
     found = re.findall(r'(?<![(\d])[−+]?\d\.\d+', readout.split('): ')[-1])
@@ -71,7 +64,7 @@ def test_a_byte_is_as_exact_as_it_is_said_to_be():
     maps[0].attentions[0, :2] = np.eye(6), np.full((6, 6), 1 / 6)
     noisy = lambda values: np.clip(values + 1e-3 * rng.normal(size=values.shape), 0, 1)
     after = [TokenMaps(each.tokens, noisy(each.attentions)) for each in maps]
-    sentences = stored(Explorer({'a': maps, 'b': after}))['sentences']
+    sentences = stored(Explorer({'a': maps, 'b': after}).html())['sentences']
     for one, other, sentence in zip(maps, after, sentences, strict=True):
         (kind,), change = sentence['kinds'], other.attentions - one.attentions
         for which, values, zero, steps in ((0, one.attentions, 0, 255), (1, change, 128, 127)):
@@ -320,22 +313,19 @@ def test_scores_of_tokens_and_of_whole_words_stand_above_the_sentence(visit):
     plain = dataclasses.replace(scored_maps(), word=None, words=None)
     tab = visit(page(Explorer({'it': [scored_maps(), plain]})))
     tokens = lambda: contents(tab, '.scores li')
-    colours = lambda: tab.eval_on_selector_all(
-        '.scores li', 'all => all.map(li => getComputedStyle(li).backgroundColor.match(/[\\d.]+/g))'
-    )
+    seen = lambda: np.array(colours(tab.locator('.scores li')))
     assert tokens() == ['[CLS] +0.3', 'un −1.5', '##like +0.5', 'it 0.0', '[SEP] +0.1']
     said = ' '.join(tab.inner_text('.meant').split())
     assert 'each token counts for the prediction “<b>yes</b> (0.93)”, by DecompX (' in said
     assert '(follows each token through the layers). Plus speaks for it' in said
     assert not tab.is_visible('.sentence')
-    _, against, support, none, _ = np.array(colours(), float)
+    _, against, support, none, _ = seen()
     assert against[0] > against[2] and support[2] > support[0] and min(none[:3]) > 230
     choice = tab.get_by_role('combobox', name='Scores of tokens')
     choice.select_option('ALTI')
     assert tokens() == ['[CLS] 0.10', 'un 0.20', '##like 0.30', 'it 0.40', '[SEP] 0.00']
     assert 'Plus speaks' not in tab.inner_text('.meant')
-    light = np.array(colours(), float).sum(axis=-1)
-    assert np.argsort(light).tolist() == [3, 2, 1, 0, 4]
+    assert np.argsort(seen().sum(axis=-1)).tolist() == [3, 2, 1, 0, 4]
     switch = tab.get_by_label('whole words')
     switch.check()
     assert tokens() == ['[CLS] 0.10', 'Unlike 0.50', 'it 0.40', '[SEP] 0.00']
@@ -355,7 +345,7 @@ def test_scores_are_those_of_the_model_that_has_them(visit):
     assert ways == ['tuned: DecompX', 'tuned: ALTI', 'none']
     assert contents(tab, '.scores li')[1] == 'un −0.75'
     # Where only some sentences have scores or further maps there is no switch.
-    data = stored(Explorer({'it': [scored, *random_maps(WORDS)]}))
+    data = stored(Explorer({'it': [scored, *random_maps(WORDS)]}).html())
     assert data['scored'] == [] and data['kinds'] == ['weights']
 
 

@@ -20,7 +20,7 @@ from bert_secrets_jax.report.grids import figure_numbers, grids, traced
 from bert_secrets_jax.report.page import Part, Picture
 from bert_secrets_jax.runs.result import HeadMarks
 from tests.conftest import rarely
-from tests.report.conftest import count, press, texts, wait_until, widest
+from tests.report.conftest import colours, count, press, texts, wait_until, widest
 from tests.report.test_atlas import ALL, marked
 from tests.report.test_page import Shown, finding, written
 
@@ -141,7 +141,6 @@ def boxes(cells):
     return np.array([[box[name] for name in ('x', 'y', 'width', 'height')] for box in found])
 
 
-COLOURS = 'all => all.map(each => each.style.backgroundColor)'
 SORTED = 'as a grid, the heads of each layer sorted'
 
 
@@ -201,9 +200,9 @@ def test_a_figure_of_heads_is_a_grid_that_tells_value_interval_and_p(open_page):
     # Grids of one figure have one scale.
     unfold(tab)
     figure = shown_in(tab, 'ablation_two')
-    colours = figure.locator('.heads a').evaluate_all(COLOURS)
+    fills = colours(figure.locator('.heads a'))
     # 0.0000001 of twelve has the colour of nothing, though the other grid has nothing else.
-    assert colours[4] == colours[6] != colours[5]
+    assert fills[4] == fills[6] != fills[5]
     assert figure.locator('.key').inner_text().split() == ['0', '12', 'share', '(dark:', 'more)']
     assert told(figure, 'a[href="#L2-H2"]', 1) == 'L2-H2, other: 0, open circle.'
     figure.locator('select').select_option(SORTED)
@@ -225,6 +224,9 @@ def layered():
 SHARES = np.array([0.6, 0.4, 0.5, 0.3, 1.0, 0.7])
 KINDS = ['column', 'block', 'column', 'block', 'column', 'column']
 SCORES = np.array([[0.1, 0.2, 0.9], [0.3, 0.5, 0.4]])
+
+
+OWN = ['vertical', 'my own', 'another thing']
 
 
 def classed():
@@ -285,6 +287,7 @@ def others():
             plots.head_points({'one': {'a': one}}, published={'b': np.ones(2)}, **book),
             plots.Source('a file alone', 'mean'),
         ),
+        'own': (plots.class_grids({'now': np.eye(3)[[0, 1, 2, 2, 2, 2]].reshape(2, 3, 3)}, OWN),),
         'means': (plots.head_grids({'self': means}, label='x'), plots.Source('seeds', 'mean')),
         'profile': (
             plots.layer_profiles({'self': means}, label='x', published={'self': means[:, :2]}),
@@ -301,7 +304,8 @@ def others():
         {'layers': layered(), **classed(), 'seeds': numbered()}, (finding('It is L2-H3.'),)
     )
     pictures = [picture(f'x_{name}', *each) for name, each in figures.items()]
-    return [MARKS, Part('x', result).with_pictures(pictures)]
+    atlas = coloured_by(np.array([*OWN[:2], '', '', '', ''], object).reshape(2, 3))
+    return [atlas, Part('x', result).with_pictures(pictures)]
 
 
 @pytest.fixture(params=[390, 1400])
@@ -343,34 +347,25 @@ def test_pointing_at_a_head_tells_the_numbers_of_the_file(tab):
 def test_classes_have_one_colour_and_letter_each_and_are_sorted(tab):
     figure = shown_in(tab, 'x_classes')
     cells = figure.locator('.heads a')
-    colours, letters = cells.evaluate_all(COLOURS), cells.all_inner_texts()
+    fills, letters = colours(cells), cells.all_inner_texts()
     # On both grids; what is rarer is paler.
-    assert colours[:6] == colours[6:] and colours[4] != colours[0] != colours[5]
+    assert fills[:6] == fills[6:] and fills[4] != fills[0] != fills[5]
     assert letters[0] == letters[4] == letters[5] != letters[1] == letters[3]
     figure.locator('select').select_option(SORTED)
     # Heads of the first class first, those of its greatest share before others.
     assert cells.all_inner_texts()[3:6] == ['H2', 'H3', 'H1']
-
-
-def test_a_class_is_drawn_as_in_the_atlas(open_page):
-    """One that the atlas has not, and nobody knows, gets its look from its name, too."""
-    words = ['vertical', 'my own', 'another thing']
-    atlas = coloured_by(np.array([*words[:2], '', '', '', ''], object).reshape(2, 3))
-    shares = np.eye(3)[[0, 1, 2, 2, 2, 2]].reshape(2, 3, 3)
-    figure = plots.class_grids({'now': shares}, words)
-    tab = open_page([atlas, Part('x', Shown()).with_pictures([picture('x', figure)])])
-    here, there = (
-        tab.eval_on_selector_all(
-            f'{place} a',
-            """all => all.map(each => [
-              each.dataset.letter || each.textContent, each.className.replace('head', '').trim(),
-              getComputedStyle(each).backgroundColor])""",
+    # As in the atlas; one that the atlas has not, and nobody knows, gets its look from its name.
+    here, there = shown_in(tab, 'x_own').locator('.heads a'), tab.locator('.whole a.head')
+    assert colours(here)[:2] == colours(there)[:2]
+    drawn, in_atlas = (
+        each.evaluate_all(
+            """all => all.map(each => [each.dataset.letter || each.textContent,
+              each.className.replace('head', '').trim()])"""
         )
-        for place in ('.of-classes .heads', '.bs-atlas .whole')
+        for each in (here, there)
     )
-    assert here[:2] == there[:2]
-    looks = [look(word) for word in words]
-    assert [each[:2] for each in here[:3]] == [[one.letter, one.pattern] for one in looks]
+    looks = [[one.letter, one.pattern] for one in map(look, OWN)]
+    assert drawn[:3] == looks and in_atlas[:2] == looks[:2]
 
 
 def test_pointing_at_a_layer_tells_value_interval_and_p(tab):
@@ -460,18 +455,6 @@ def test_figures_say_what_was_found(tmp_path):
     assert re.findall('alt="(.*?)"', page) == [*found, 'entropy (nats) is so.']
 
 
-def test_the_name_of_a_head_opens_its_numbers(open_page, parts):
-    tab = open_page(parts)
-    tab.click('.part > p a[href="#L2-H2"]')
-    assert tab.inner_text('.card h3') == 'All numbers of L2-H2'
-    assert texts(tab, '.card tbody td') == ['', '1.00e-7', '7']
-    tab.click('.bs-atlas a[href="#L1-H1"]')
-    for name in ('L1-H1', 'L2-H2'):
-        wait_until(tab, f"document.querySelector('.card h3').textContent.endsWith('{name}')")
-        assert count(tab, '.card') == 1
-        tab.go_back()
-
-
 def test_with_maps_the_numbers_stand_below_them_and_colour_the_explorer(open_page, parts):
     tab = open_page([*parts, MAPS])
     tab.click('.bs-atlas a[href="#L1-H1"]')
@@ -506,11 +489,9 @@ def test_what_is_printed_has_everything(open_page, parts, theme):
     (x, _, width, _), *_ = boxes(table)
     assert x >= 0 and x + width <= 703 and widest(tab) <= 703
     assert table.evaluate('each => each.scrollWidth <= each.clientWidth')
-    for place, name, value in (
-        ('body', 'backgroundColor', 'rgb(255, 255, 255)'),
-        ('.bs-atlas a.head', 'printColorAdjust', 'exact'),
-    ):
-        assert tab.eval_on_selector(place, f'each => getComputedStyle(each).{name}') == value
+    assert colours(tab.locator('body')) == [[255, 255, 255]]
+    kept = 'each => getComputedStyle(each).printColorAdjust'
+    assert tab.eval_on_selector('.bs-atlas a.head', kept) == 'exact'
     tab.evaluate("dispatchEvent(new Event('afterprint'))")
     assert folded()
 
@@ -533,16 +514,13 @@ def test_effects_are_as_red_as_they_are_large(open_page, worse, meaning, size, t
     figure = plots.effect_grid(100 * effects.reshape(2, 3), label='points', red=worse * 30.0)
     pictures = [picture('ablation_heads', figure, CHANGE, 'ablation')]
     tab = open_page([MARKS, Part('ablation', Shown({'heads': frame})).with_pictures(pictures)])
-    styles = lambda place, name: tab.eval_on_selector_all(
-        place, f'all => all.map(each => getComputedStyle(each).{name}.match(/\\d+/g).map(Number))'
-    )
-    inks = styles('.whole a.head', 'color')
+    inks = colours(tab.locator('.whole a.head'), 'color')
     tab.select_option('.bs-atlas select', 'effect of losing it (points)')
     unfold(tab)
     tab.click('.bs-grids > summary')
     tab.locator('.bs-grids .heads').wait_for()
     for place in ('.whole a.head', '.bs-figure .heads a', '.bs-grids .heads a'):
-        *pale, (red, _, blue), last = styles(place, 'backgroundColor')
+        *pale, (red, _, blue), last = colours(tab.locator(place))
         assert min(map(sum, [*pale, last])) > 650
         assert red > blue and (red + blue < 200) == (size == 1)
     for place in ('.bs-atlas .legend', '.bs-figure .key', '.bs-grids .key'):
@@ -558,10 +536,10 @@ def test_effects_are_as_red_as_they_are_large(open_page, worse, meaning, size, t
     )
     # The white words of dark cells do not stay when cells are light again.
     tab.select_option('.bs-atlas select', ALL)
-    assert styles('.whole a.head', 'color') == inks
+    assert colours(tab.locator('.whole a.head'), 'color') == inks
 
 
-def test_search_finds_heads_and_sentences(open_page, parts):
+def test_search_finds_sentences_and_heads_whose_numbers_open(open_page, parts):
     tab = open_page(parts)
 
     def found(asked):
@@ -571,6 +549,12 @@ def test_search_finds_heads_and_sentences(open_page, parts):
     assert set(found('l2-h2')) == {'L2-H2', 'The most is in L2-H2'}
     tab.locator('.search li a[href="#L2-H2"]', has_text='L2-H2').first.click()
     assert tab.inner_text('.card h3') == 'All numbers of L2-H2'
+    assert texts(tab, '.card tbody td') == ['', '1.00e-7', '7']
+    tab.click('.bs-atlas a[href="#L1-H1"]')
+    for name in ('L1-H1', 'L2-H2'):
+        wait_until(tab, f"document.querySelector('.card h3').textContent.endsWith('{name}')")
+        assert count(tab, '.card') == 1
+        tab.go_back()
     assert found('nowhere')[0].startswith('Nothing on this page. Ask for')
     # In a reader's words, with what they were taken for.
     first = found('Which head looks at the following token?')[0]
@@ -687,9 +671,7 @@ def test_axe_finds_nothing_that_shuts_anybody_out(visit, tmp_path, parts, others
         look()
     tab.click('.bs-atlas a[href="#L1-H1"]')
     look()
-    paper = tab.eval_on_selector(
-        '.bs-explorer', 'each => getComputedStyle(each).backgroundColor.match(/\\d+/g).map(Number)'
-    )
+    (paper,) = colours(tab.locator('.bs-explorer'))
     assert (min(paper[:3]) > 200) == (theme == 'light')
 
 
