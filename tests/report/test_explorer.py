@@ -101,10 +101,7 @@ def other(**change):
         ([{'a': []}], 'There are no sentences'),
         ([{'a': MAPS, 'b': random_maps(HOSTILE)}], 'b has maps of other tokens'),
         ([{'a': MAPS, 'b': random_maps(WORDS, layers=1)}], r'of b must be .* = \[2, 3\], got'),
-        (
-            [{'a': MAPS}, {'entropy': np.zeros((3, 2))}],
-            r"'entropy' must be \[layers, heads\] = \[2",
-        ),
+        ([{'a': MAPS}, {'so': np.zeros((3, 2))}], r"'so' must be \[layers, heads\] = \[2, 3"),
         (other(attentions=9 * MAPS[0].attentions), 'from 0 to 1'),
         (other(attentions=np.nan * MAPS[0].attentions), 'from 0 to 1'),
         (other(further={'norms': 9 * MAPS[0].attentions}), 'from 0 to 1'),

@@ -2,7 +2,6 @@
 
 import dataclasses
 import io
-import itertools
 import pathlib
 import re
 from functools import partial
@@ -176,40 +175,6 @@ def test_figures_of_other_things_stay_images():
     assert figure_numbers(plots.learning_curves({}, label='x'), 'x') is None
 
 
-def test_a_figure_of_heads_is_a_grid_that_tells_value_interval_and_p(open_page):
-    two = {'one': np.reshape(VALUES, (2, 3)), 'other': np.zeros((2, 3))}
-    both = plots.head_grids(two, label='share', limits=(0.0, 12.0), marked={'other': np.eye(2, 3)})
-    pictures = [
-        Picture('ablation_curve', SVG, 'A curve.'),
-        picture('ablation_heads', change(), CHANGE, part='ablation'),
-        picture('ablation_two', both, part='ablation'),
-    ]
-    sure = {'low': VALUES - 0.1, 'high': VALUES + 0.1, 'p_value': 0.04, 'holm': 0.5, 'examples': 7}
-    frame = coloured(named().assign(**sure), 'heads', {'difference': tuple(sure)})
-    part = Part('ablation', Shown({'heads': frame}, (finding('It is L2-H3.'),)))
-    tab = open_page([MARKS, part.with_pictures(pictures)])
-    figure = tab.locator('figure').first
-    # It stands before the curve, and its image is one click away, with its files.
-    assert figure.locator('table.heads').is_visible() and not figure.locator('img').is_visible()
-    said = 'L1-H2, Change: 50, interval 40 to 60, p 0.04, holm 0.5, examples 7.'
-    assert told(figure, 'a[href="#L1-H2"]') == said
-    figure.locator('summary').click()
-    assert figure.locator('img').is_visible()
-    files = figure.locator('.file a').all_inner_texts()
-    assert files == ['PDF', 'SVG', 'PNG', 'ablation_heads.csv']
-    # Grids of one figure have one scale.
-    unfold(tab)
-    figure = shown_in(tab, 'ablation_two')
-    fills = colours(figure.locator('.heads a'))
-    # 0.0000001 of twelve has the colour of nothing, though the other grid has nothing else.
-    assert fills[4] == fills[6] != fills[5]
-    assert figure.locator('.key').inner_text().split() == ['0', '12', 'share', '(dark:', 'more)']
-    assert told(figure, 'a[href="#L2-H2"]', 1) == 'L2-H2, other: 0, open circle.'
-    figure.locator('select').select_option(SORTED)
-    letters = figure.locator('.heads a').all_inner_texts()[:6]
-    assert letters == ['H2', 'H1', 'H3', 'H3', 'H2', 'H1']
-
-
 def layered():
     """A frame as that of a test of every layer, in shares, for two metrics."""
     change = np.array([-0.25, 0.0625, 0.25, -0.0625])
@@ -249,11 +214,20 @@ def others():
 
     Points stand above their layers, beside scores, and on a plane.
     """
-    one, change = SHARES.reshape(2, 3), 100 * layered()['difference'].to_numpy()[:2]
+    one, points = SHARES.reshape(2, 3), 100 * layered()['difference'].to_numpy()[:2]
     shares, of = np.stack([one, 1 - one], axis=-1), partial(plots.Source, 'shares', 'mean')
     book = {'label': 'share', 'published_name': 'book'}
     means = np.array([[61, 62, 63], [71, 72, 73.0]])
+    sure = {'low': VALUES - 0.1, 'high': VALUES + 0.1, 'p_value': 0.04, 'holm': 0.5, 'examples': 7}
+    heads = coloured(named().assign(**sure), 'heads', {'difference': tuple(sure)})
     figures = {
+        'heads': (change(), CHANGE),
+        'two': (
+            plots.head_grids(
+                {'one': VALUES.reshape(2, 3), 'other': np.zeros((2, 3))}, label='share',
+                limits=(0.0, 12.0), marked={'other': np.eye(2, 3)},
+            ),
+        ),
         'classes': (
             plots.class_grids({'before': shares, 'after': shares}, ['vertical', 'block']),
             of('pattern: {}'),
@@ -264,7 +238,7 @@ def others():
         ),
         'layers': (
             plots.layer_effects(
-                change, change - 10, change + 10, label='change (points)',
+                points, points - 10, points + 10, label='change (points)',
                 published=np.array([-1.5, 0.5]), published_name='paper',
             ),
             plots.Source('layers', 'difference', 'f1', times=100),
@@ -301,9 +275,11 @@ def others():
         ),
     }  # fmt: skip
     result = Shown(
-        {'layers': layered(), **classed(), 'seeds': numbered()}, (finding('It is L2-H3.'),)
+        {'layers': layered(), **classed(), 'seeds': numbered(), 'heads': heads},
+        (finding('It is L2-H3.'),),
     )
-    pictures = [picture(f'x_{name}', *each) for name, each in figures.items()]
+    pictures = [Picture('x_curve', SVG, 'A curve.')]
+    pictures += [picture(f'x_{name}', *each) for name, each in figures.items()]
     atlas = coloured_by(np.array([*OWN[:2], '', '', '', ''], object).reshape(2, 3))
     return [atlas, Part('x', result).with_pictures(pictures)]
 
@@ -321,7 +297,10 @@ def test_pointing_at_a_head_tells_the_numbers_of_the_file(tab):
     """A list has the same, one row for each head."""
     sure, unsure = (f'standard error {error}, examples 9' for error in (0.01, 0.02))
     of_two = 'mean of 2 fine-tunings'
+    tested = 'interval 40 to 60, p 0.04, holm 0.5, examples 7'
     for name, link, at, said, row, cells in (
+        ('heads', '#L1-H2', 0, f'L1-H2, Change: 50, {tested}.', 1, ['L1-H2', '50', tested]),
+        ('two', '#L2-H2', 1, 'L2-H2, other: 0, open circle.', -1, ['L2-H3', '12', '', '0', '']),
         ('classes', '#L1-H1', 0, f'L1-H1, before: vertical 0.6, {sure}, block 0.4, {unsure}.',
          1, ['L1-H2', 'block', '0.6']),
         ('features', '#L2-H3', 0, f'L2-H3, a, now: 0.7, {sure}.', -1, ['L2-H3', '0.7', '0.3']),
@@ -342,6 +321,24 @@ def test_pointing_at_a_head_tells_the_numbers_of_the_file(tab):
         listed = figure.locator('tbody tr').nth(row).locator('td').all_inner_texts()
         assert listed[: len(cells)] == cells
     assert figure.locator('thead th').first.inner_text() == 'head'
+
+
+def test_a_figure_of_heads_is_a_grid_with_its_image_one_click_away(tab):
+    """It stands before the curve. Grids of one figure have one scale."""
+    figure = tab.locator('figure').first
+    assert figure.locator('table.heads').is_visible() and not figure.locator('img').is_visible()
+    figure.locator('summary').click()
+    assert figure.locator('img').is_visible()
+    files = figure.locator('.file a').all_inner_texts()
+    assert files == ['PDF', 'SVG', 'PNG', 'x_heads.csv']
+    figure = shown_in(tab, 'x_two')
+    fills = colours(figure.locator('.heads a'))
+    # 0.0000001 of twelve has the colour of nothing, though the other grid has nothing else.
+    assert fills[4] == fills[6] != fills[5]
+    assert figure.locator('.key').inner_text().split() == ['0', '12', 'share', '(dark:', 'more)']
+    figure.locator('select').select_option(SORTED)
+    letters = figure.locator('.heads a').all_inner_texts()[:6]
+    assert letters == ['H2', 'H1', 'H3', 'H3', 'H2', 'H1']
 
 
 def test_classes_have_one_colour_and_letter_each_and_are_sorted(tab):
@@ -439,20 +436,14 @@ def test_all_numbers_of_a_result_are_bars_of_layers_and_classes_of_heads(tab):
 
 
 def test_figures_say_what_was_found(tmp_path):
-    named_after = {
-        'x_curve': ['[CLS]'],
-        'x_entropy_nats': ['entropy (nats)'],
-        'x_heads': ['heads: best to lose', 'heads: worst to lose'],
-    }
-    said = [
-        dataclasses.replace(finding(f'{name} is so.'), name=name)
-        for name in itertools.chain(*named_after.values())
-    ]
-    pictures = [Picture(name, SVG, 'A caption.') for name in named_after]
-    pictures += [picture('x_kinds', change('entropy (nats)'))]
+    names = '[CLS]', 'entropy (nats)', 'heads: best to lose', 'heads: worst to lose'
+    said = [dataclasses.replace(finding(f'{name} is so.'), name=name) for name in names]
+    files = 'x_curve', 'x_entropy_nats', 'x_heads'
+    pictures = [Picture(name, SVG, 'A caption.') for name in files]
+    pictures.append(picture('x_kinds', change(names[1])))
     page = written(tmp_path, [Part('x', Shown(said=said)).with_pictures(pictures)])
-    found = [' '.join(f'{name} is so.' for name in names) for names in named_after.values()]
-    assert re.findall('alt="(.*?)"', page) == [*found, 'entropy (nats) is so.']
+    first, second, *last = (f'{name} is so.' for name in names)
+    assert re.findall('alt="(.*?)"', page) == [first, second, ' '.join(last), second]
 
 
 def test_with_maps_the_numbers_stand_below_them_and_colour_the_explorer(open_page, parts):
