@@ -45,7 +45,7 @@ def numbered():
     """A frame with numbers of layers and heads, for two statistics and two seeds."""
     ways = {'statistic': ['[CLS]', 'self'], 'seed': [0, 1], 'layer': [1, 2], 'head': [1, 2, 3]}
     frame = pandas.MultiIndex.from_product(ways.values(), names=ways).to_frame(index=False)
-    frame['mean'] = frame.eval('100 * seed + 10 * layer + head')
+    frame['mean'] = frame.eval('100 * seed + 10 * layer + head + 500 * (statistic == "self")')
     return coloured(frame, 'heads', {'mean': ()}, 'statistic', 'seed')
 
 
@@ -85,7 +85,6 @@ SVG = (
     '<path d="M0 0H10V10H0z" style="fill: #ffffff"/></svg>'
 )
 
-
 MARKS = Part('marks', Shown(marks=(marked(at=[(0, 0)]),)))
 UNIFORM = TokenMaps(['[CLS]', 'it', '[SEP]'], np.full((2, 3, 3, 3), 1 / 3))
 MAPS = Part('maps', Shown(maps={'it': [UNIFORM]}))
@@ -94,12 +93,10 @@ MAPS = Part('maps', Shown(maps={'it': [UNIFORM]}))
 @pytest.fixture
 def parts():
     """A result with marks, one with numbers, one that names a head and has a figure."""
-    said = Shown(said=(finding('The most is in L2-H2.'),))
+    said, made_by = Shown(said=(finding('The most is in L2-H2.'),)), ('Python', 'bs.ablation(x)')
     return [
         MARKS,
-        Part(
-            'ablation', Shown({'heads': named()}), made_by=(('Python', 'bs.analyses.ablation(x)'),)
-        ),
+        Part('ablation', Shown({'heads': named()}), made_by=(made_by,)),
         Part('said', said, folder='mrpc/').with_pictures([Picture('curve', SVG, 'A curve.')]),
     ]
 
@@ -147,7 +144,7 @@ def test_a_page_says_where_its_files_are_and_what_made_them(tmp_path, parts):
     page = written(tmp_path, parts)
     for suffix in ('pdf', 'svg', 'png'):
         assert f'href="mrpc/figures/curve.{suffix}"' in page
-    assert 'href="ablation_heads.csv"' in page and 'bs.analyses.ablation(x)' in page
+    assert 'href="ablation_heads.csv"' in page and 'bs.ablation(x)' in page
     heads = {'head': ['L1-H1'], 'published_head': ['L1-H2'], 'paper: BERT': ['L1-H3']}
     page = written(tmp_path, [parts[0], Part('x', Shown({'t': pandas.DataFrame(heads)}))])
     assert '<td><a href="#L1-H1">L1-H1</a></td><td>L1-H2</td><td>L1-H3</td>' in page
@@ -179,18 +176,14 @@ def layered():
     """A frame as that of a test of every layer, in shares, for two metrics."""
     change = np.array([-0.25, 0.0625, 0.25, -0.0625])
     of = {'metric': ['f1', 'f1', 'accuracy', 'accuracy'], 'disabled': ['L1', 'L2'] * 2}
-    frame = pandas.DataFrame(
-        {**of, 'difference': change, 'low': change - 0.1, 'high': change + 0.1}
-    )
-    frame['p_value'] = [0.04, 0.08] * 2
+    numbers = {'difference': change, 'low': change - 0.1, 'high': change + 0.1}
+    frame = pandas.DataFrame({**of, **numbers, 'p_value': [0.04, 0.08] * 2})
     return coloured(frame, 'layers', {'difference': ('low', 'high', 'p_value')}, 'metric')
 
 
 SHARES = np.array([0.6, 0.4, 0.5, 0.3, 1.0, 0.7])
 KINDS = ['column', 'block', 'column', 'block', 'column', 'column']
 SCORES = np.array([[0.1, 0.2, 0.9], [0.3, 0.5, 0.4]])
-
-
 OWN = ['vertical', 'my own', 'another thing']
 
 
@@ -217,7 +210,7 @@ def others():
     one, points = SHARES.reshape(2, 3), 100 * layered()['difference'].to_numpy()[:2]
     shares, of = np.stack([one, 1 - one], axis=-1), partial(plots.Source, 'shares', 'mean')
     book = {'label': 'share', 'published_name': 'book'}
-    means = np.array([[61, 62, 63], [71, 72, 73.0]])
+    means = np.array([[561, 562, 563], [571, 572, 573.0]])
     sure = {'low': VALUES - 0.1, 'high': VALUES + 0.1, 'p_value': 0.04, 'holm': 0.5, 'examples': 7}
     heads = coloured(named().assign(**sure), 'heads', {'difference': tuple(sure)})
     figures = {
@@ -309,8 +302,8 @@ def test_pointing_at_a_head_tells_the_numbers_of_the_file(tab):
          -1, ['L2-H3', '0.7', '0.3']),
         ('beside', '#L1-H2', 1, f'L1-H2, second: score -0.2, loss (nats) 0.4, {sure}.',
          1, ['L1-H2', '0.2', '0.4', '-0.2', '0.4']),
-        ('means', '#L1-H1', 0, f'L1-H1, self: 61, {of_two}, 11 to 111.',
-         1, ['L1-H2', '62', f'{of_two}, 12 to 112']),
+        ('means', '#L1-H1', 0, f'L1-H1, self: 561, {of_two}, 511 to 611.',
+         1, ['L1-H2', '562', f'{of_two}, 512 to 612']),
         ('alone', '#L1-H1', 0, 'L1-H1, one: a 0.6.', 1, ['L1-H2', '0.4']),
         ('plane', '#L1-H2', 0, 'L1-H2, what they mostly do: block.', 1, ['L1-H2', 'block']),
     ):  # fmt: skip
@@ -370,7 +363,7 @@ def test_pointing_at_a_layer_tells_value_interval_and_p(tab):
     said = 'L1, Change (points): -25, interval -35 to -15, p 0.04, paper -1.5.'
     assert told(figure, '.layer') == said
     # Of heads it shows the mean.
-    said = 'L1, self: 62, range of heads 61 to 63, mean of 3 heads, published 61.5.'
+    said = 'L1, self: 562, range of heads 561 to 563, mean of 3 heads, published 561.5.'
     assert told(shown_in(tab, 'x_profile'), '.layer') == said
     # One stop of the tab key; arrows go on.
     assert figure.locator('.layer[tabindex="0"]').count() == 1
