@@ -1,5 +1,7 @@
 """Pages in a real browser, where there is one: any complaint or request of theirs is a failure."""
 
+import json
+import re
 import time
 
 import pytest
@@ -31,6 +33,18 @@ def contents(tab, selector):
 
 def count(tab, selector):
     return tab.locator(selector).count()
+
+
+def colours(cells, name='backgroundColor'):
+    """The colours of some elements as they are seen: red, green, blue and, if not 1, opacity."""
+    seen = cells.evaluate_all(f'all => all.map(each => getComputedStyle(each).{name})')
+    return [[float(each) for each in re.findall(r'[\d.]+', colour)] for colour in seen]
+
+
+def stored(fragment):
+    """The data of a fragment, as its script reads it."""
+    (text,) = re.findall(r'<script type="application/json">(.*?)</script>', fragment, re.S)
+    return json.loads(text)
 
 
 def press(tab, *keys):

@@ -2,7 +2,6 @@
 
 import dataclasses
 import html
-import json
 import re
 
 import numpy as np
@@ -14,7 +13,7 @@ from bert_secrets_jax.plots.kinds import TABLE, look, looks
 from bert_secrets_jax.report.atlas import ALL, atlas, drawn_alike, what_heads_do
 from bert_secrets_jax.report.page import Part
 from bert_secrets_jax.runs.result import Badge, HeadMarks
-from tests.report.conftest import contents, count, press, texts, widest
+from tests.report.conftest import contents, count, press, stored, texts, widest
 from tests.report.test_page import Shown, written
 
 SHAPE = (2, 3)
@@ -135,11 +134,8 @@ def test_marks_of_one_title_are_one_view():
         marked(at=[(0, 0)], mark='verb to subject', title='follows a link'),
         marked(at=[(0, 1)], mark='frame', title='follows a link'),
     )
-    (data,) = re.findall(
-        r'<script type="application/json">(.*?)</script>',
-        atlas([shown(*links, marked(at=[(1, 1)], title='attends mostly to', rank=1))]),
-    )
-    views = {each['title']: each['marks'] for each in json.loads(data)['views']}
+    data = stored(atlas([shown(*links, marked(at=[(1, 1)], title='attends mostly to', rank=1))]))
+    views = {each['title']: each['marks'] for each in data['views']}
     assert list(views) == [ALL, 'follows a link', 'attends mostly to']
     assert views['follows a link'] == ['verb to subject', 'frame', '', '', '', '']
 
