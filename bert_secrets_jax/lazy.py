@@ -68,7 +68,7 @@ def attach(
                 # As `from module import member` does, whose member may be a module, too.
                 value = getattr(__import__(module, fromlist=[member]), member)
             except ModuleNotFoundError as error:
-                # Of matplotlib.axes, the package is matplotlib.
+                # The package of matplotlib.axes is matplotlib.
                 extras.require(str(error.name).partition('.')[0])
                 raise
             # Figures are drawn of numbers that have been computed.

@@ -97,7 +97,7 @@ class Lost:
       meaning: A sentence that says what a disabled head does.
       examples: The number of examples.
       difference: [L, N] The score without the head less that of the intact model.
-      verdict: [L, N] What losing it is shown to do to the score, as in `Effects.verdict`.
+      verdict: [L, N] The verdict on the effect of losing it, as in `Effects.verdict`.
     """
 
     metric: str

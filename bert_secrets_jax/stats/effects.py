@@ -17,7 +17,7 @@ from bert_secrets_jax.stats.student import LEVEL
 
 THIS_MODEL = 'this model, on examples like these'
 ANY_FINETUNING = 'any fine-tuning of this recipe, on examples like these'
-# What losing a mask is shown to do to an outcome. Where neither direction is better, it matters.
+# The effect of losing a mask that is shown. Where neither direction is better, it matters.
 WORSE, BETTER, MATTERS, NO_MATTER, OPEN = 'worse', 'better', 'matters', 'does not matter', 'open'
 VERDICTS = WORSE, BETTER, MATTERS, NO_MATTER, OPEN
 

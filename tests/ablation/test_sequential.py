@@ -179,7 +179,10 @@ def test_goes_on_where_it_was_killed(tuned, tmp_path, monkeypatch):
             {'block': 600},
             'The first 600 texts are only fitted to, and there are 600: give at least two',
         ),
-        ({'names': NAMES[:2]}, r'logits must be \[1 \+ masks, examples, classes\] = \[3, 600, C\]'),
+        (
+            {'names': NAMES[:2]},
+            r'logits must be \[intact and masks, examples, classes\] = \[3, 600, any\]',
+        ),
     ],
 )
 def test_wrong_arguments_are_named(known, wrong, message):

@@ -99,10 +99,9 @@ def test_claims_are_about_any_finetuning_where_seeds_suffice(models, texts):
         assert verdict.population == population
         assert 'A disabled head attends to nothing' in verdict.evidence
         lead = (over if count == 6 else alone).sets['heads'].lead
-        better = ((lead.corrected <= 0.05) & (lead.difference < 0)).sum()
-        said = f' For {better} of them, losing it improves telling texts apart significantly'
+        better = (lead.verdict == 'better').sum()
+        said = f' For {better} of them, losing it improves telling texts apart by over 0.01 nats'
         assert said in verdict.evidence
-        assert verdict.numbers['helping'] >= better
         # One that is corrected for nothing takes five, and has an interval over three.
         (random,) = [each for each in found if each.claim == bs.claims.RANDOM_HEAD_HELPS]
         enough = populations.MOST_FINETUNINGS, populations.THESE_MODELS

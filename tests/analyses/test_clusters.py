@@ -139,5 +139,5 @@ def test_one_layer_and_two_heads():
     assert [each.name for each in found.findings()] == ['most similar heads']
     (notes,) = found.head_notes().values()
     assert notes.shape == (1, 6) and 'L1-H1 ' not in notes[0, 0]
-    with pytest.raises(ValueError, match='2 heads are too few'):
+    with pytest.raises(ValueError, match='too few heads: 2 given, at least 3'):
         clusters_of(np.zeros((2, 2)), layers=1)

@@ -14,6 +14,7 @@ from bert_secrets_jax.contributions.norms import (
     shares_of_norms,
 )
 from bert_secrets_jax.measure.tables import HeadTable
+from bert_secrets_jax.stats.effects import NO_MATTER, OPEN, WORSE
 
 
 @pytest.fixture(scope='module')
@@ -101,15 +102,15 @@ def test_sinks_by_weights_and_by_norms(found):
 def test_what_losing_them_does(found, results):
     lost, ablated = found.lost, results['ablation'].sets['heads'].found
     np.testing.assert_array_equal(lost.difference.ravel(), ablated.difference)
-    equal, changes = np.zeros((2, 3, 4), bool)
-    equal[0, 1], changes[2, 3] = True, True
+    verdict = np.full((3, 4), OPEN, dtype='<U15')
+    verdict[0, 1], verdict[2, 3] = NO_MATTER, WORSE
     weights = np.where(np.arange(12).reshape(3, 4) % 5 == 1, 0.8, 0.1)  # L1-H2, L2-H3, L3-H4
     points = np.where(weights > 0.5, -0.02, 0.01)
-    lost = dataclasses.replace(lost, equal=equal, changes=changes, difference=points)
+    lost = dataclasses.replace(lost, verdict=verdict, difference=points)
     mine = made(dataclasses.replace(found, lost=lost), weights={'all [SEP]': table(weights)})
     name = f'losing {BY_WEIGHTS}'
     said = {each.name.removeprefix(name): each for each in mine.findings()}
-    outcomes = (' changes F1 by less than 0.5 points', ' changes it significantly, perhaps by more')
+    outcomes = (' changes F1 by less than 0.5 points', ' changes it by more')
     assert [said[each].estimate for each in (*outcomes, ' cannot be told')] == [1, 1, 1]
     # A head is in one of them, and the table says in which.
     caption = mine.frames()['inactive'].attrs['caption']

@@ -173,7 +173,7 @@ ONE_TEXT = {'masked': np.ones((2, 1)), 'intact': np.ones(1), 'last': np.ones(1)}
     [
         (('seeds', 'bleu'), {}, "metric='bleu' must be 'accuracy', .* 'spearman'"),
         (('seeds', 'f1'), ONE_SEED, 'two seeds and two'),
-        (('loss', ''), {'masked': np.full((2, 6), np.nan)}, 'A loss is NaN'),
+        (('loss', ''), {'masked': np.full((2, 6), np.nan)}, 'NaN or infinity'),
         (('loss', ''), ONE_TEXT, 'at least 2, and there are 1'),
     ],
 )

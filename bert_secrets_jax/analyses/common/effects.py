@@ -391,7 +391,7 @@ def _in_words(disabled: str) -> str:
 def count_of(effects: Effects, disabled: str, *, source: str, name: str = '') -> Finding:
     """Return how many masks matter, how many do not, and how many are open: all of them."""
     what, outcome = _in_words(disabled), effects.outcome
-    # What is found against no change is shown to exceed the margin if it is so much greater.
+    # A change must be so much greater to be shown to exceed the margin.
     visible = _visible(effects) + outcome.scale * (outcome.margin - outcome.counts_from)
     matters, verdict, some = effects.matters, effects.verdict, _in_some(effects)
     groups = {
@@ -422,11 +422,11 @@ def count_of(effects: Effects, disabled: str, *, source: str, name: str = '') ->
     rest = {'idle': '{idle:does|do} not matter', 'open': '{open:is|are} open'}
     rest = [words for key, words in rest.items() if numbers[key]]
     said += f'{"; " * bool(rest)}{", ".join(rest)}.'
-    if any(numbers[f'least_{key}'] > numbers[key] for key in verbs):
-        told = _told('least_', verbs, numbers, 'it')
-        said += f' At least {" and ".join(told)}, though not all can be named.'
     if some.any():
         said += ' Of the open ones, {some:does|do} harm in some fine-tunings.'
+    elif any(numbers[f'least_{key}'] > numbers[key] for key in verbs):
+        told = _told('least_', verbs, numbers, 'it')
+        said += f' At least {" and ".join(told)}, though not all can be named.'
     elif not matters.any() and np.isfinite(visible):
         said += ' For a typical one, changes below about {visible:.2g} {size} stay open.'
     return how_many(
@@ -448,7 +448,7 @@ def count_of(effects: Effects, disabled: str, *, source: str, name: str = '') ->
 
 
 def _told(lead: str, verbs: Mapping[str, str], numbers: Mapping[str, int], what: str) -> list[str]:
-    """Return the words for masks of either side, if there are any, such as '{lower:lowers|lower} F1'."""
+    """Return words for masks of either side, if any, such as '{lower:lowers|lower} F1'."""
     keys = [key for key in verbs if numbers[lead + key]]
     return [
         f'{{{lead}{key}:{verbs[key]}|{verbs[key][:-1]}}} {"it" if at else what}'

@@ -157,7 +157,7 @@ def in_all_runs(verdict: Verdict, alone: Mapping[str, Verdict]) -> Verdict:
     return with_more(verdict, said, outcomes=outcomes, alone=len(alone))
 
 
-def with_more(verdict: Verdict, sentence: str, **numbers: int | str) -> Verdict:
+def with_more(verdict: Verdict, sentence: str, **numbers: float | int | str) -> Verdict:
     """Return a verdict with a sentence more, and with its numbers."""
     known = dict(verdict.numbers) | numbers
     return dataclasses.replace(verdict, template=verdict.template + sentence, numbers=known)
