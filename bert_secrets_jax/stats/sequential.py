@@ -6,8 +6,8 @@ limit theory and asymptotic confidence sequences"). Masks share the level equall
 Where changes are skewed, that alone errs too often: a few examples that change much may not have
 come yet. So each interval also reckons with two unseen examples, which change by as many spreads as
 the most extreme example of any mask so far, and at least as much as the farthest examples of three
-tenths of the masks. These numbers were chosen by simulation (`test_sequential.py`). With a dozen
-masks, of which one example in a hundred carries all changes, intervals err in half of the worlds.
+tenths of the masks. These numbers were chosen by simulation (`benchmarks.errors`). With ten masks,
+of which one example in a hundred carries all changes, intervals err in a fifth of the worlds.
 
 Axes: m masks, E examples.
 """
