@@ -172,15 +172,16 @@ def at_the_border(metric, mix, margin, sign):
 @pytest.mark.slow
 @pytest.mark.parametrize('metric', OF_TWO)
 @pytest.mark.parametrize('examples', [277, 560, 872, 1500, 4000])
-def test_equivalence_is_seldom_claimed_at_the_border(metric, examples):
+def test_nothing_is_claimed_at_the_border(metric, examples):
+    """Neither that a mask matters nor that it does not."""
     error = chance(DRAWS)
     for sign in (-1, 1):
         for changed in (0, 0.01, 0.04):
             shares = at_the_border(metric, changed, 0.005, sign)
             table, truth = drawn(metric, shares, examples, seed=6)
             assert abs(truth) == pytest.approx(0.005)
-            rate = np.mean(intervals.against_margin(table, 0.005)[0] <= 0.05)
-            assert rate <= 0.05 + error, (sign, changed, rate)
+            rates = np.mean(np.array(intervals.against_margin(table, 0.005)) <= 0.05, axis=1)
+            assert (rates <= 0.05 + error).all(), (sign, changed, rates)
 
 
 def test_equivalence_is_found_where_there_is_none_to_fear():
