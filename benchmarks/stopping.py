@@ -22,7 +22,7 @@ import bert_secrets_jax as bs
 from benchmarks import timing
 from benchmarks.table import markdown
 from bert_secrets_jax.ablation.outcomes import assess_outcomes
-from bert_secrets_jax.ablation.sequential import VERDICTS
+from bert_secrets_jax.stats.effects import VERDICTS
 
 _GLUE_DIR = flags.DEFINE_string('glue_dir', None, 'GLUE.')
 _TASKS = flags.DEFINE_list('tasks', [], 'Tasks of GLUE.')

@@ -32,7 +32,7 @@ from bert_secrets_jax.finetune.losses import losses_of
 from bert_secrets_jax.model.bert import check_finite
 from bert_secrets_jax.model.weights import Pretrained
 from bert_secrets_jax.ranges import Range
-from bert_secrets_jax.stats.effects import BETTER, NO_MATTER, OPEN, THIS_MODEL, WORSE, Outcome
+from bert_secrets_jax.stats.effects import OPEN, THIS_MODEL, VERDICTS, Outcome
 from bert_secrets_jax.stats.scores import PerMask
 from bert_secrets_jax.stats.sequential import intervals
 from bert_secrets_jax.stats.student import LEVEL
@@ -40,7 +40,6 @@ from bert_secrets_jax.stats.student import LEVEL
 if TYPE_CHECKING:
     import pandas
 
-VERDICTS = WORSE, BETTER, NO_MATTER, OPEN
 BLOCK = 50
 # Later blocks are this share of all texts before, so that many texts are few blocks.
 _GROWTH = 1 / 8
@@ -284,7 +283,7 @@ def decide(
         low[active], high[active] = mean - half, mean + half
         verdict[active] = np.select(
             [low[active] > margin, high[active] < -margin, np.abs(mean) + half <= margin],
-            [WORSE, BETTER, NO_MATTER],
+            VERDICTS[:-1],
             OPEN,
         )
         active = active[verdict[active] == OPEN]

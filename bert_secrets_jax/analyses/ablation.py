@@ -44,7 +44,7 @@ from bert_secrets_jax.names import head_name
 from bert_secrets_jax.runs.findings import measured
 from bert_secrets_jax.runs.result import Finding, framed
 from bert_secrets_jax.stats import significance
-from bert_secrets_jax.stats.effects import BETTER, NO_MATTER, OPEN, WORSE
+from bert_secrets_jax.stats.effects import VERDICTS
 from bert_secrets_jax.stats.significance import Answers
 
 # Words for what the masks of a set take away, in the captions of frames.
@@ -60,7 +60,7 @@ _COLUMNS = {
     'changed': 'changed',
     'p_value': 'p_value',
     'p_holm': 'corrected',
-    'p_beyond_holm': 'beyond',
+    'p_beyond_holm': 'p_beyond',
     'p_benjamini_hochberg': 'benjamini_hochberg',
     'least_significant': 'critical',
     'detectable': 'detectable',
@@ -69,8 +69,6 @@ _COLUMNS = {
     'verdict': 'verdict',
 }
 _IN_POINTS = ('score', 'difference', 'low', 'high', 'detectable')
-# The verdicts whose numbers are seen at a glance.
-_GLANCED = WORSE, BETTER, NO_MATTER, OPEN
 # Those of a short frame, some of them in points.
 _SHOWN = {
     f'{column}_points' if column in _IN_POINTS else column: attribute
@@ -142,8 +140,8 @@ class Ablation(Disabled):
                     texts[f'{which} {kind} to lose (points)'] = change
             if kind == 'head':
                 verdicts = found.verdict.tolist()
-                counts = [str(verdicts.count(each)) for each in _GLANCED]
-                texts[f'heads: {" / ".join(_GLANCED)}'] = ' / '.join(counts)
+                counts = [str(verdicts.count(each)) for each in VERDICTS]
+                texts[f'heads: {" / ".join(VERDICTS)}'] = ' / '.join(counts)
         return texts
 
     def _set_findings(self, name: str, ablated: Ablated) -> Iterator[Finding]:

@@ -65,7 +65,7 @@ _COLUMNS = {
     'p_value': 'p_value',
     'p_holm': 'seeds.holm',
     'p_max_t': 'seeds.max_t',
-    'p_beyond': 'beyond',
+    'p_beyond': 'p_beyond',
     'verdict': 'verdict',
 }
 

@@ -12,7 +12,7 @@ from jaxtyping import Bool, Float, Int
 
 from bert_secrets_jax.measure.tables import HeadTable
 from bert_secrets_jax.stats.resampling import sign_flip_test
-from bert_secrets_jax.stats.student import LEVEL, detectable
+from bert_secrets_jax.stats.student import LEVEL, detectable, reach
 
 OfHeads = Float[np.ndarray, 'L N']
 ROUNDING = 1e-6  # scores are means in float32: less than this apart, they are the same
@@ -73,7 +73,7 @@ class NullTest:
         The bar is Bonferroni's, which the test is below: what is said to be found is found.
         """
         freedom = max(self.excess.count - 1, 1)
-        return detectable(self.excess.standard_error, freedom, LEVEL / self.p.size)
+        return detectable(self.excess.standard_error, reach(freedom, LEVEL / self.p.size))
 
 
 class Sums:

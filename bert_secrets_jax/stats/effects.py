@@ -17,9 +17,9 @@ from bert_secrets_jax.stats.student import LEVEL
 
 THIS_MODEL = 'this model, on examples like these'
 ANY_FINETUNING = 'any fine-tuning of this recipe, on examples like these'
-# The effect of losing a mask that is shown. Where neither direction is better, it matters.
+# The effect of losing a mask that is shown; where neither direction is better, it MATTERS.
 WORSE, BETTER, MATTERS, NO_MATTER, OPEN = 'worse', 'better', 'matters', 'does not matter', 'open'
-VERDICTS = WORSE, BETTER, MATTERS, NO_MATTER, OPEN
+VERDICTS = WORSE, BETTER, NO_MATTER, OPEN
 
 
 @dataclasses.dataclass(frozen=True)
@@ -190,15 +190,19 @@ class Effects:
         return self.difference if self.outcome.more_is_better else -self.difference
 
     @property
+    def p_beyond(self) -> PerMask:
+        """[M] `beyond`, or where any change matters, `corrected`."""
+        return self.corrected if self.beyond is None else self.beyond
+
+    @property
     def verdict(self) -> Shaped[np.ndarray, ' M']:
-        """[M] One of VERDICTS for each mask, so that their numbers add up to M.
+        """[M] One of VERDICTS or MATTERS for each mask, so that their numbers add up to M.
 
         Losing it matters where the change is shown to exceed the margin, and does not where it is
         shown to be smaller. All else is open.
         """
-        beyond = self.corrected if self.beyond is None else self.beyond
-        within = np.zeros(len(beyond)) + (1 if self.equivalent is None else self.equivalent)
-        matters = beyond <= LEVEL
+        matters = self.p_beyond <= LEVEL
+        within = np.zeros(len(matters)) + (1 if self.equivalent is None else self.equivalent)
         names = (WORSE, BETTER) if self.outcome.directed else (MATTERS, MATTERS)
         return np.select(
             [matters & (self.gain < 0), matters, within <= LEVEL], [*names, NO_MATTER], OPEN

@@ -19,7 +19,7 @@ from bert_secrets_jax.stats.effects import Effects, Outcome
 from bert_secrets_jax.stats.influence import limits, p_unseen, share_unseen
 from bert_secrets_jax.stats.resampling import bootstrap_t
 from bert_secrets_jax.stats.scores import ROUNDING, PerMask
-from bert_secrets_jax.stats.student import LEVEL, POWER, p_above, reach
+from bert_secrets_jax.stats.student import LEVEL, detectable, p_above, reach
 
 # Fewer examples give no interval at all, and fewer than the second one a little too narrow.
 FEWEST, FEW = 2, 50
@@ -82,24 +82,29 @@ def assess_means(
     p_values, corrected = _p_exceeding(ahead - outcome.counts_from, error, **about)
     _, beyond = _p_exceeding(ahead - margin, error, **about)
     about |= {'largest': either, 'sides': 1}
-    _, equivalent = _p_exceeding(margin - size, np.where(error > 0, error, ROUNDING), **about)
-    lower, higher = (
-        calibrated_count(
-            _p_exceeding(sign * difference - margin, error, **about)[0],
-            # A resample that counts against any finding counts on either side.
-            p_above(np.where(np.isinf(resampled), np.inf, sign * resampled), count - 1),
-            # One sentence says both.
-            level=LEVEL / 2,
+    fewest = None
+    if not grows:
+        upper = p_above(resampled, count - 1)
+        # A resample that counts against any finding counts on either side.
+        under = np.where(np.isinf(resampled), 0.0, 1 - upper)
+        below, above = (
+            _p_exceeding(sign * difference - margin, error, **about)[0] for sign in (-1, 1)
         )
-        for sign in (-1, 1)
-    )
-    # Bonferroni's bar, or that of max-T where few texts carry the changes: what is said to be found
-    # is found.
+        # One sentence says both.
+        half = LEVEL / 2
+        fewest = (
+            calibrated_count(below, under, level=half),
+            calibrated_count(above, upper, level=half),
+        )
+    # Where most masks change nothing, those that do tell how far a text can move one.
+    about['farthest'] = farthest or float(scale.max())
+    _, equivalent = _p_exceeding(margin - size, np.where(error > 0, error, ROUNDING), **about)
+    # Bonferroni's bar, or that of max-T if it is higher: what is said to be found is found.
     level = LEVEL / sides / masks
     bar = max(reach(count - 1, level), np.quantile(largest, 1 - LEVEL, method='higher'))
-    found = np.zeros(masks)
-    np.multiply(bar + reach(tail=1 - POWER), error, out=found, where=error > 0)
-    found = np.maximum(found, farthest * share_unseen(level, count))
+    # What has no error is NaN where the bar is infinite.
+    with np.errstate(invalid='ignore'):
+        found = np.fmax(detectable(error, bar), farthest * share_unseen(level, count))
     low, high = limits(difference, linear, of_one=(farthest, farthest))
     return Effects(
         names=names,
@@ -118,7 +123,7 @@ def assess_means(
         detectable=outcome.counts_from + found,
         beyond=beyond,
         equivalent=equivalent if margin else None,
-        fewest=None if grows else (lower, higher),
+        fewest=fewest,
     )
 
 

@@ -192,8 +192,7 @@ def _by_seed(
     effects = np.stack([each.difference for each in alone])
     corrected = np.stack([each.corrected for each in alone])
     worse = np.stack([each.gain for each in alone]) < 0
-    beyond = [each.corrected if each.beyond is None else each.beyond for each in alone]
-    p_worse = np.where(worse, beyond, 1.0)
+    p_worse = np.where(worse, [each.p_beyond for each in alone], 1.0)
     second = np.sort(p_worse, axis=0)[min(1, len(alone) - 1)]
     return BySeed(
         intact=np.array([each.intact for each in alone]),

@@ -31,9 +31,9 @@ def p_zero(t: Any, freedom: Any = math.inf) -> Any:
     return 2 * p_above(np.abs(t), freedom)
 
 
-def detectable(error: Any, freedom: Any, tail: float) -> Any:
-    """Return the numbers that a one-sided test at the level `tail` finds with probability POWER."""
-    return (reach(freedom, tail) + reach(tail=1 - POWER)) * error
+def detectable(error: Any, bar: Any) -> Any:
+    """Return the numbers that a one-sided test, whose t has to reach a bar, finds with POWER."""
+    return (bar + reach(tail=1 - POWER)) * error
 
 
 def interval(

@@ -8,8 +8,7 @@ import pytest
 import bert_secrets_jax as bs
 from bert_secrets_jax.ablation import sequential
 from bert_secrets_jax.ablation.outcomes import assess_changes, assess_outcomes
-from bert_secrets_jax.ablation.sequential import VERDICTS
-from bert_secrets_jax.stats.effects import BETTER, NO_MATTER, OPEN, WORSE, loss_in
+from bert_secrets_jax.stats.effects import BETTER, NO_MATTER, OPEN, VERDICTS, WORSE, loss_in
 from tests.conftest import PAIRS, killed_after_a_part
 
 

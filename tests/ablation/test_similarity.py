@@ -160,4 +160,4 @@ def test_an_interval_of_what_was_not_seen_to_change():
     found = assess_retrieval(scores, name='MRR', names=['L1-H1', 'L1-H2'])
     assert found.high[0] == pytest.approx(0.0596, abs=1e-4) == -found.low[0]
     assert found.corrected[0] == 1 and found.corrected[1] < 0.01 and found.high[1] < 0
-    assert np.isinf(found.detectable[0])
+    assert np.isinf(found.detectable[0]) and [*found.verdict] == ['open', 'worse']

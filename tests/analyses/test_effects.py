@@ -64,8 +64,7 @@ def told_apart(changes, **fields):
         changes, changes - 0.001, changes + 0.001, np.where(changes, 0.01, 1.0), heads=6
     )
     lead = loss_in('nats', name='discrimination')
-    arrays = 'detectable', 'beyond', 'equivalent'
-    fields = {key: np.array(each) if key in arrays else each for key, each in fields.items()}
+    fields = {key: np.array(each) if type(each) is list else each for key, each in fields.items()}
     return dataclasses.replace(found, **{'outcome': lead} | fields)
 
 
@@ -187,8 +186,8 @@ def test_every_mask_is_counted_once_by_what_losing_it_does(changes, fields, said
     lead = told_apart(changes, detectable=[0.01, 0.011, 0.012, 0.012, 0.02, 0.03], **fields)
     found = {each.name: each.sentence for each in findings_of(lead, 'layers', source='')}
     assert found['layers: that matter'] == said
-    power = found['layers: smallest effect that can be found']
-    assert power.startswith(f'Typically, a change of {0.012 * lead.outcome.scale:.2g} ')
+    told = f'Typically, a change of {0.012 * lead.outcome.scale:.2g} '
+    assert found['layers: smallest effect that can be found'].startswith(told)
 
 
 def test_each_effect_has_its_own_bound_and_its_correction():

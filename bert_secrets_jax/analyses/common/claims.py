@@ -13,7 +13,7 @@ import numpy as np
 from bert_secrets_jax import paper
 from bert_secrets_jax.analyses import verdicts
 from bert_secrets_jax.analyses.common.disabling import Ablated, instead
-from bert_secrets_jax.analyses.common.effects import margin_numbers, margin_of, title_of
+from bert_secrets_jax.analyses.common.effects import margin_of, title_of
 from bert_secrets_jax.analyses.verdicts import Claim, Verdict
 from bert_secrets_jax.analyses.verdicts.verdict import with_more
 from bert_secrets_jax.runs.result import Result, Subject, framed, given_by
@@ -133,11 +133,11 @@ def _effects(ablated: Ablated) -> verdicts.Effects:
 
 def _told_apart(ablated: Ablated, verdict: Verdict) -> Verdict:
     """Return a verdict on the score with a sentence on telling texts apart beside it."""
-    lead = ablated.lead
+    lead, (over, margin) = ablated.lead, margin_of(ablated.lead)
     return with_more(
         verdict,
-        f' For {{told_apart}} of them, losing it improves {{outcome}} by {margin_of(lead)}.',
-        **margin_numbers(lead),
+        f' For {{told_apart}} of them, losing it improves {{outcome}} by {over}.',
+        **margin,
         told_apart=int((lead.verdict == BETTER).sum()),
         outcome=title_of(lead),
     )

@@ -63,7 +63,7 @@ _OF_OUTCOMES = {
     **INTERVAL,
     'p_value': 'p_value',
     'p_corrected': 'corrected',
-    'p_beyond': 'beyond',
+    'p_beyond': 'p_beyond',
     'verdict': 'verdict',
 }
 # Those of the share of fine-tunings that need it.
@@ -102,19 +102,15 @@ def label_of(effects: Effects) -> str:
     return f'{name} ({_short(effects)})'
 
 
-def margin_of(effects: Effects) -> str:
-    """Return a template of the size from which on a change matters; empty where any does.
+def margin_of(effects: Effects) -> tuple[str, dict[str, float]]:
+    """Return a template of the size from which on a change matters, and its number.
 
-    Its number is that of `margin_numbers`.
+    The template is empty where any change matters.
     """
+    words = f'over {{margin:.2g}} {_short(effects)}' * bool(effects.outcome.margin)
     if effects.outcome.grows:
-        return 'over {margin:.0%} of their spread'
-    return f'over {{margin:.2g}} {_short(effects)}' * bool(effects.outcome.margin)
-
-
-def margin_numbers(effects: Effects) -> dict[str, float]:
-    """Return the number of a template that names the margin, in the unit of readers."""
-    return {'margin': effects.outcome.scale * effects.outcome.margin}
+        words = 'over {margin:.0%} of their spread'
+    return words, {'margin': effects.outcome.scale * effects.outcome.margin}
 
 
 def loss_effects(losses: np.ndarray, names: Sequence[str], *, classes: int, seed: int) -> Effects:
@@ -279,7 +275,7 @@ def draw_effects(
         'real': np.reshape(effects.matters, shape),
         'likely': np.reshape(likely <= LEVEL, shape),
     }
-    others = 'Open circles: more than chance, by however little.'
+    others = 'Open circles: some change, by a weaker test.'
     if seeds is None:
         figure = plots.effect_grid(grid, **circles)
     else:
@@ -290,8 +286,8 @@ def draw_effects(
         }
         figure = plots.effect_grid(grid, extremes=single, **circles)
         others += ' Right: the extreme heads, by fine-tuning.'
-    margin = margin_of(effects).format(**margin_numbers(effects))
-    said = f'Filled circles: {margin or "more than chance"}. {others}'
+    over, margin = margin_of(effects)
+    said = f'Filled circles: {over.format(**margin) or "more than chance"}. {others}'
     if not circles['real'].any() and not circles['likely'].any():
         said = 'No head differs significantly.'
     return figure.captioned(f'{caption} {said}', source)
@@ -390,7 +386,7 @@ def _in_words(disabled: str) -> str:
 
 def count_of(effects: Effects, disabled: str, *, source: str, name: str = '') -> Finding:
     """Return how many masks matter, how many do not, and how many are open: all of them."""
-    what, outcome = _in_words(disabled), effects.outcome
+    what, outcome, (over, margin) = _in_words(disabled), effects.outcome, margin_of(effects)
     # A change must be so much greater to be shown to exceed the margin.
     visible = _visible(effects) + outcome.scale * (outcome.margin - outcome.counts_from)
     matters, verdict, some = effects.matters, effects.verdict, _in_some(effects)
@@ -412,7 +408,7 @@ def count_of(effects: Effects, disabled: str, *, source: str, name: str = '') ->
         verbs = dict(reversed(verbs.items()))
     worse = [effects.names[at] for at in np.flatnonzero(verdict == WORSE).tolist()]
     which = f' ({", ".join(worse)})' if 0 < len(worse) <= _NAMED else ''
-    by = f' by {over}' if (over := margin_of(effects)) else ''
+    by = f' by {over}' * bool(over)
     # "Losing 5 of 6 layers" would be read as all five at once.
     told = _told('', verbs, numbers, f'{{outcome}}{by}{which}')
     said = f'Of {{count}} {{what}}, each lost alone, {", ".join(told)}'
@@ -441,7 +437,7 @@ def count_of(effects: Effects, disabled: str, *, source: str, name: str = '') ->
             'size': unit_of(effects),
             'outcome': re.sub('^loss$', 'the loss', title_of(effects)),
             **numbers,
-            **margin_numbers(effects),
+            **margin,
         },
         **sample_of(effects, source),
     )

@@ -29,7 +29,7 @@ def some_mask_helps(claim: Claim, effects: Effects) -> Verdict:
     """Test HEAD_HELPS or LAYER_HELPS.
 
     It holds where a mask raises the score by more than PRACTICAL_GAIN, after the correction for all
-    masks (`Effects.beyond`). It does not hold where every mask is shown to gain less:
+    masks (`Effects.p_beyond`). It does not hold where every mask is shown to gain less:
     a mask with that gain has so low an interval with a probability below 5 %. So of the two, one at
     most comes out. Where even the interval of a mask that changes nothing reaches that gain, the
     contrary could not come out, and what does not hold is not decidable.
@@ -39,8 +39,7 @@ def some_mask_helps(claim: Claim, effects: Effects) -> Verdict:
     fine-tunings, it is the median, and the sign test has to agree.
     """
     middle, masks = _middle(effects), len(effects.names)
-    beyond = effects.corrected if effects.beyond is None else effects.beyond
-    gains = np.where(effects.difference > 0, beyond, 1.0)
+    gains = np.where(effects.difference > 0, effects.p_beyond, 1.0)
     gains = np.fmax(gains, _shown(effects, 1, claims.PRACTICAL_GAIN, masks))
     helps = gains <= verdict.LEVEL
     shown = helps if helps.any() else ~np.isnan(middle)
