@@ -102,7 +102,7 @@ def assess_means(
     # Bonferroni's bar, or that of max-T if it is higher: what is said to be found is found.
     level = LEVEL / sides / masks
     bar = max(reach(count - 1, level), np.quantile(largest, 1 - LEVEL, method='higher'))
-    # What has no error is NaN where the bar is infinite.
+    # A mask without an error has NaN where the bar is infinite.
     with np.errstate(invalid='ignore'):
         found = np.fmax(detectable(error, bar), farthest * share_unseen(level, count))
     low, high = limits(difference, linear, of_one=(farthest, farthest))
