@@ -24,7 +24,7 @@ from bert_secrets_jax.analyses.common.tables import (
 )
 from bert_secrets_jax.analyses.common.texts import TextSettings, batches_of, with_progress
 from bert_secrets_jax.analyses.declaration import analysis
-from bert_secrets_jax.analyses.verdicts import BROADLY, MOSTLY_SEP, layers_between
+from bert_secrets_jax.analyses.verdicts import BROADLY, SEP_MOVES_LITTLE, layers_between
 from bert_secrets_jax.analyses.verdicts.verdict import layers_named
 from bert_secrets_jax.data.encoding import with_labels
 from bert_secrets_jax.data.masking import Masking, mask_words
@@ -360,13 +360,13 @@ def heads_over_half(table: HeadTable) -> tuple[list[str], int, int]:
 
     Then the ends of the 95 % interval of their number, for all heads together (Bonferroni).
     """
-    above = table.mean > MOSTLY_SEP
+    above = table.mean > SEP_MOVES_LITTLE.threshold
     low, high = 0, above.size
     if table.count > 1:
         # All heads at once: a pair of bounds for each of them.
         half = reach(table.count - 1, LEVEL / 2 / above.size) * table.standard_error
-        low = int((table.mean - half > MOSTLY_SEP).sum())
-        high = int((table.mean + half > MOSTLY_SEP).sum())
+        low = int((table.mean - half > SEP_MOVES_LITTLE.threshold).sum())
+        high = int((table.mean + half > SEP_MOVES_LITTLE.threshold).sum())
     return [head_name(*head) for head in np.argwhere(above)], low, high
 
 

@@ -310,7 +310,7 @@ def test_a_head_that_follows_links_is_hardly_ever_denied():
     for _ in range(runs):
         nulls = {}
         for kind in ('moved', 'elsewhere'):
-            values = claims.PRACTICAL_SHARE + 0.1 * rng.normal(size=(60, 1, 1))
+            values = claims.FRAMES.threshold + 0.1 * rng.normal(size=(60, 1, 1))
             nulls[kind] = null(score, p=1.0, excess=table(values))
         denied += claims.heads_follow_links(link_test(score, **nulls)).verdict == DOES_NOT_HOLD
     assert denied / runs <= most(runs)
@@ -671,7 +671,7 @@ def test_outliers_that_are_like_others_are_not_needed():
         own, *random = rng.exponential(size=40)
         found = worlds.outlier_losses(rng, own, random)
         holds += found.verdict == HOLDS
-        large += found.estimate > claims.LOSS_OF_OUTLIERS
+        large += found.estimate > claims.OUTLIERS_NEEDED.threshold
     assert holds / 200 <= most(200)
     assert large > 200 / 4
 
@@ -713,7 +713,7 @@ def of_runs(claim, rng, own):
         scores = 0.7 + 0.005 * rng.normal(size=(2, runs)) + [0.05 * own, 0 * own]
         return claims.pretraining_helps(*scores.tolist())
     if claim == 'last layers':
-        lead = claims.PRACTICAL_SIMILARITY + 0.05 * own
+        lead = claims.LAST_LAYERS.threshold + 0.05 * own
         return claims.last_layers_change_most(
             [of_layers(rng, [0.9, 0.8, 0.8 - each, 0.4]) for each in lead]
         )

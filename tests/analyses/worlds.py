@@ -105,7 +105,7 @@ def last_layers(rng, margin, seeds=1):
 
     Seeds differ by more than examples do; the margin is that of their mean.
     """
-    lead = claims.PRACTICAL_SIMILARITY + margin
+    lead = claims.LAST_LAYERS.threshold + margin
     own = 0.05 * rng.normal(size=seeds) * (seeds > 1)
     return claims.last_layers_change_most(
         [of_layers(rng, [0.9, 0.8, 0.8 - lead + each, 0.4]) for each in own]
@@ -114,7 +114,7 @@ def last_layers(rng, margin, seeds=1):
 
 def cls_then_sep(rng, margin):
     """[SEP] and [CLS] change as they should, and the lead of [SEP] in the end decides."""
-    lead = claims.PRACTICAL_TREND + margin
+    lead = claims.CLS_THEN_SEP.threshold + margin
     cls = of_layers(rng, [0.6, 0.6, 0.3, 0.3])
     return claims.attention_moves_from_cls_to_sep(
         cls, of_layers(rng, [0.05, 0.05, 0.3 + lead, 0.3 + lead])
@@ -132,7 +132,7 @@ def vertical(rng, margin):
 def features(rng, margin):
     """One of two features is negligible by the margin."""
     cls, sep = drawn(rng, np.full((2, 3), 0.2)), drawn(rng, np.full((2, 3), 0.2))
-    least = claims.NEGLIGIBLE * 0.4 - margin
+    least = claims.FEATURES.threshold * 0.4 - margin
     found = {'noun': drawn(rng, np.full((2, 3), 0.01), scatter=0.01)}
     found['verb'] = drawn(rng, np.full((2, 3), least), scatter=0.01)
     return claims.features_are_negligible(cls, sep, found)
@@ -150,7 +150,10 @@ def few_heterogeneous(rng, margin, seeds=1):
 
     def classes():
         other = 0.05 * rng.normal() * (seeds > 1)
-        shares = {'block': 0.06, 'heterogeneous': claims.MOST - margin - 0.06 + other}
+        shares = {
+            'block': 0.06,
+            'heterogeneous': claims.FEW_HETEROGENEOUS.threshold - margin - 0.06 + other,
+        }
         maps = {name: rng.random((200, 2, 3)) < share for name, share in shares.items()}
         return {name: table(each.astype(np.float64)) for name, each in maps.items()}
 
@@ -160,7 +163,7 @@ def few_heterogeneous(rng, margin, seeds=1):
 
 def few_heterogeneous_mistaken(rng, margin):
     """A model that the classifier does not know, and mistakes as it may."""
-    upper = claims.MOST - margin
+    upper = claims.FEW_HETEROGENEOUS.threshold - margin
     shares = np.array([0.6 * (1 - upper), 0.2 * (1 - upper), 0.2 * (1 - upper), 0.06, upper - 0.06])
     confusions = load_classifier().confusions
     rates = confusions.sum(axis=0) + 0.2
@@ -185,13 +188,13 @@ def links(rng, best, *kinds):
 
 def frames(rng, margin):
     """A head clearly above one kind of places, and above another by the margin."""
-    excess = 0.2, claims.PRACTICAL_SHARE + margin
+    excess = 0.2, claims.FRAMES.threshold + margin
     return claims.heads_follow_links(links(rng, excess, 'moved', 'positions'))
 
 
 def position(rng, margin):
     """As far from both kinds of places as to be just explained by them, or just not."""
-    excess = (claims.PRACTICAL_SHARE - margin,) * 2
+    excess = (claims.FRAMES.threshold - margin,) * 2
     found = {'a to b': links(rng, excess, 'moved', 'positions')}
     return claims.position_explains(claims.VERB_SUBJECT, found)
 
@@ -271,13 +274,13 @@ def same_heads(rng, margin):
 
 def sep_half(rng, margin):
     """The third to fifth of six layers have the margin more than half as their mean."""
-    middle = claims.MOSTLY_SEP + margin
+    middle = claims.SEP_MOVES_LITTLE.threshold + margin
     means = [0.9, 0.1, middle + 0.2, middle - 0.2, middle, 0.9]
     return claims.heads_look_at_sep(of_layers(rng, means))
 
 
 def sep_to_sep(rng, margin):
-    near = claims.NEARLY_ALL_SEP + margin
+    near = claims.SEP_TO_SEP.threshold + margin
     means = [0.1, 0.1, near, near + 0.05, near - 0.05, 0.1]
     return claims.sep_looks_at_sep(of_layers(rng, means, scatter=0.02))
 
@@ -304,7 +307,9 @@ def moves_little(rng, margin):
     """Five heads clearly attend to [SEP]; the mean of their shares of norms is by the margin."""
     weights = drawn(rng, np.where(np.arange(12).reshape(3, 4) < 5, 0.8, 0.1))
     shares = np.full((3, 4), 0.9)
-    shares[weights.mean > claims.MOSTLY_SEP] = 0.5 - margin + np.array([0.2, 0.1, 0, -0.1, -0.2])
+    shares[weights.mean > claims.SEP_MOVES_LITTLE.threshold] = (
+        0.5 - margin + np.array([0.2, 0.1, 0, -0.1, -0.2])
+    )
     return claims.sep_moves_little(weights, drawn(rng, shares))
 
 
@@ -343,7 +348,9 @@ def outlier_losses(rng, excess, random, texts=60):
 
 def outliers_needed(rng, margin):
     """Random dimensions do nothing on average; the outliers do the margin more than counts."""
-    return outlier_losses(rng, claims.LOSS_OF_OUTLIERS + margin, 0.02 * rng.normal(size=39))
+    return outlier_losses(
+        rng, claims.OUTLIERS_NEEDED.threshold + margin, 0.02 * rng.normal(size=39)
+    )
 
 
 def gain_of(rng, mean, texts=60):
@@ -354,12 +361,17 @@ def gain_of(rng, mean, texts=60):
 
 def relation_heads(rng, margin):
     """Two of six relations have a head and three have none; the margin is that of the sixth."""
-    means = {'a': 0.6, 'b': 0.6, 'c': claims.PRACTICAL_LEAD + margin, **dict.fromkeys('def', -0.3)}
+    means = {
+        'a': 0.6,
+        'b': 0.6,
+        'c': claims.RELATION_HEADS.threshold + margin,
+        **dict.fromkeys('def', -0.3),
+    }
     return claims.relations_have_heads({name: gain_of(rng, mean) for name, mean in means.items()})
 
 
 def no_head_for_all(rng, margin):
-    return claims.no_head_for_all(*gain_of(rng, claims.PRACTICAL_LEAD - margin))
+    return claims.no_head_for_all(*gain_of(rng, claims.RELATION_HEADS.threshold - margin))
 
 
 def changed(rng, right, loss):
@@ -401,8 +413,11 @@ def order_among_random(rng, right, loss):
     return claims.order_tells(lead, *changes, examples=400)
 
 
-_WORDS = {'claim': claims.PROBE_BEYOND_WORDS, 'threshold': claims.LEAD_OVER_WORDS}
-_RANDOM = {'claim': claims.ATTENTION_BEYOND_RANDOM, 'threshold': claims.LEAD_OVER_RANDOM}
+_WORDS = {'claim': claims.PROBE_BEYOND_WORDS, 'threshold': claims.PROBE_BEYOND_WORDS.threshold}
+_RANDOM = {
+    'claim': claims.ATTENTION_BEYOND_RANDOM,
+    'threshold': claims.ATTENTION_BEYOND_RANDOM.threshold,
+}
 WORLDS = {
     'last layers': World(last_layers, 0.1),
     'last layers, seeds': World(partial(last_layers, seeds=5), 0.2),

@@ -20,8 +20,8 @@ from bert_secrets_jax.measure.colours import Colours
 from bert_secrets_jax.names import counted, head_name
 from bert_secrets_jax.runs.findings import how_many, measured
 from bert_secrets_jax.runs.result import Figures, Finding, Result, drawn, framed
-from bert_secrets_jax.stats.effects import NO_MATTER, OPEN, WORSE, Agreement, Effects, loss_in
-from bert_secrets_jax.stats.student import LEVEL, POWER, ratio_interval
+from bert_secrets_jax.stats.effects import BETTER, MATTERS, NO_MATTER, OPEN, WORSE, Effects, loss_in
+from bert_secrets_jax.stats.student import LEVEL, ratio_interval
 
 if TYPE_CHECKING:
     import pandas
@@ -48,6 +48,14 @@ _LABELS = {
 }
 # So many are named in a sentence.
 _NAMED = 3
+# Words for one mask and for several, by the verdict on losing it.
+_VERBS = {
+    WORSE: 'worsens|worsen',
+    BETTER: 'improves|improve',
+    MATTERS: 'changes|change',
+    NO_MATTER: 'does not matter|do not matter',
+    OPEN: 'is open|are open',
+}
 # The attribute of the effects in each column of a difference with its interval.
 INTERVAL = {name: name for name in ('difference', 'low', 'high')}
 # The columns of a mean that is tested for many masks.
@@ -329,10 +337,7 @@ def intact_of(effects: Effects, *, name: str, source: str) -> Finding:
 
 
 def effect_of(effects: Effects, index: int, *, name: str, **fields: Any) -> Finding:
-    """Return the finding of one mask's effect with its interval and its corrected p-value.
-
-    Of many masks, one that is not significant says which change of it may stay hidden.
-    """
+    """Return the finding of one mask's effect with its interval and its corrected p-value."""
     known = {
         'where': effects.names[index],
         'p': float(effects.corrected[index]),
@@ -342,100 +347,65 @@ def effect_of(effects: Effects, index: int, *, name: str, **fields: Any) -> Find
         'sample_of': effects.sample_of,
     }
     interval = [effects.outcome.scale * each for each in _ends(effects, index)]
-    bounds = effects.detectable
-    # Where a bound is NaN, no change of any size would be found.
-    if (
-        bounds is not None
-        and len(bounds) > 1
-        and bounds[index] < np.inf
-        and effects.corrected[index] > LEVEL
-        and 'where' not in fields
-    ):
-        fields = {
-            'template': '{record} For {where}, changes below about {visible:.2g} {unit} may stay '
-            'hidden.',
-            'numbers': {'visible': effects.outcome.scale * bounds[index]},
-        } | fields
     return measured(name, interval, **known | fields)
 
 
 def findings_of(
     effects: Effects, disabled: str, *, source: str, name: str = '', extremes: bool = True
 ) -> Iterator[Finding]:
-    """Return what effects say: how many are real, which are extreme, and what could be found.
+    """Return what effects say: how many matter, which are extreme, and how far seeds agree.
 
     The labels begin with the name, or with what is disabled, such as 'heads'.
     """
-    name, what = name or disabled, _in_words(disabled)
-    fields, several = sample_of(effects, source), len(effects.names) > 1
+    name, several = name or disabled, len(effects.names) > 1
     if several:
         yield count_of(effects, disabled, source=source, name=name)
     if extremes and not np.isnan(effects.difference).all():
         ends = {'best to lose': effects.best, 'worst to lose': effects.worst}
         for which, index in ends.items() if several else [('the effect of losing it', 0)]:
             yield effect_of(effects, index, name=f'{name}: {which}', source=source)
-    if several:
-        yield from _detectable(effects, name, fields)
-    if effects.seeds is not None and len(effects.seeds.intact) > 1:
-        yield from _between_seeds(effects, name, what, fields)
+    seeds = effects.seeds
+    if seeds is not None and len(seeds.intact) > 1 and np.isfinite(seeds.agreement.rank):
+        agreed = seeds.agreement
+        yield measured(
+            f'{name}: agreement of two fine-tunings',
+            (agreed.rank, agreed.rank_low, agreed.rank_high),
+            unit='rank correlation',
+            **sample_of(effects, source),
+        )
 
 
-def _in_words(disabled: str) -> str:
-    return disabled if disabled in WITHOUT else 'sets of heads'
+def findings_of_outcomes(
+    outcomes: Mapping[str, Effects], disabled: str, *, source: str, name: str = ''
+) -> Iterator[Finding]:
+    """Return how many masks matter to each outcome; of the first, also extremes and agreement."""
+    for place, (outcome, each) in enumerate(outcomes.items()):
+        label = f'{name or disabled}, {outcome}'
+        if place and len(each.names) > 1:
+            yield count_of(each, disabled, source=source, name=label)
+        else:
+            yield from findings_of(each, disabled, source=source, name=label)
 
 
 def count_of(effects: Effects, disabled: str, *, source: str, name: str = '') -> Finding:
     """Return how many masks matter, how many do not, and how many are open: all of them."""
-    what, outcome, (over, margin) = _in_words(disabled), effects.outcome, margin_of(effects)
-    # A change must be so much greater to be shown to exceed the margin.
-    visible = _visible(effects) + outcome.scale * (outcome.margin - outcome.counts_from)
-    matters, verdict, some = effects.matters, effects.verdict, _in_some(effects)
-    groups = {
-        'lower': matters & (effects.difference < 0),
-        'higher': matters & (effects.difference > 0),
-        'idle': verdict == NO_MATTER,
-        'open': verdict == OPEN,
-        'some': some,
-    }
-    least = dict(zip(('least_lower', 'least_higher'), effects.fewest or (0, 0), strict=True))
-    numbers = {key: int(each.sum()) for key, each in groups.items()} | least
-    verbs = {'lower': 'lowers', 'higher': 'raises'}
-    if outcome.grows:
-        verbs['higher'] = 'moves'
-    elif title_of(effects) in _OUTCOMES.values() and not outcome.more_is_better:
-        verbs = {'lower': 'improves', 'higher': 'worsens'}
-    if not outcome.more_is_better:
-        verbs = dict(reversed(verbs.items()))
-    worse = [effects.names[at] for at in np.flatnonzero(verdict == WORSE).tolist()]
-    which = f' ({", ".join(worse)})' if 0 < len(worse) <= _NAMED else ''
-    by = f' by {over}' * bool(over)
-    # "Losing 5 of 6 layers" would be read as all five at once.
-    told = _told('', verbs, numbers, f'{{outcome}}{by}{which}')
-    said = f'Of {{count}} {{what}}, each lost alone, {", ".join(told)}'
-    if not told:
-        verb = 'move' if outcome.grows else 'change'
-        said = f'None of the {{count}} {{what}} is shown to {verb} {{outcome}}{by}'
-    rest = {'idle': '{idle:does|do} not matter', 'open': '{open:is|are} open'}
-    rest = [words for key, words in rest.items() if numbers[key]]
-    said += f'{"; " * bool(rest)}{", ".join(rest)}.'
-    if some.any():
-        said += ' Of the open ones, {some:does|do} harm in some fine-tunings.'
-    elif any(numbers[f'least_{key}'] > numbers[key] for key in verbs):
-        told = _told('least_', verbs, numbers, 'it')
-        said += f' At least {" and ".join(told)}, though not all can be named.'
-    elif not matters.any() and np.isfinite(visible):
-        said += ' For a typical one, changes below about {visible:.2g} {size} stay open.'
+    outcome, (over, margin) = effects.outcome, margin_of(effects)
+    numbers = {word: int((effects.verdict == word).sum()) for word in _VERBS}
+    template, more = _counted(effects, f' by {over}' * bool(over)), _left_open(effects)
     return how_many(
         MATTER.format(name or disabled),
-        matters,
-        what,
-        template=said,
+        effects.matters,
+        what := disabled if disabled in WITHOUT else 'sets of heads',
+        template='Of {count} {what}, each lost alone, ' + template + more,
         numbers={
-            'count': len(verdict),
+            'count': len(effects.names),
             'what': what,
-            'visible': visible,
-            'size': unit_of(effects),
             'outcome': re.sub('^loss$', 'the loss', title_of(effects)),
+            'some': int(_in_some(effects).sum()),
+            'least': _at_least(effects),
+            # A change must be so much greater to be shown to exceed the margin.
+            'visible': _visible(effects) + outcome.scale * (outcome.margin - outcome.counts_from),
+            'size': unit_of(effects),
             **numbers,
             **margin,
         },
@@ -443,59 +413,42 @@ def count_of(effects: Effects, disabled: str, *, source: str, name: str = '') ->
     )
 
 
-def _told(lead: str, verbs: Mapping[str, str], numbers: Mapping[str, int], what: str) -> list[str]:
-    """Return words for masks of either side, if any, such as '{lower:lowers|lower} F1'."""
-    keys = [key for key in verbs if numbers[lead + key]]
-    return [
-        f'{{{lead}{key}:{verbs[key]}|{verbs[key][:-1]}}} {"it" if at else what}'
-        for at, key in enumerate(keys)
-    ]
+def _counted(effects: Effects, by: str) -> str:
+    """Return the template of how many masks there are of each verdict."""
+    worse = [effects.names[at] for at in np.flatnonzero(effects.verdict == WORSE).tolist()]
+    which = f' ({", ".join(worse)})' * (0 < len(worse) <= _NAMED)
+    told = [f'{{{each}:{_VERBS[each]}}}' for each in _VERBS if each in effects.verdict]
+    shown = effects.matters.any()
+    whole = f' {{outcome}}{by}' if shown else ''
+    first = told.pop(0) + whole + which if shown else f'none is shown to change {{outcome}}{by}'
+    # The second of two directions need not name the outcome again.
+    told = [each + ' it' * (each.startswith('{better')) for each in told]
+    return ', '.join([first, *told]) + '.'
 
 
-def findings_of_outcomes(
-    outcomes: Mapping[str, Effects], disabled: str, *, source: str, name: str = ''
-) -> Iterator[Finding]:
-    """Return how many effects each outcome shows; of the first, also extremes and strength."""
-    for place, (outcome, each) in enumerate(outcomes.items()):
-        label = f'{name or disabled}, {outcome}'
-        if len(each.names) < 2:
-            yield effect_of(each, 0, name=f'{label}: the effect of losing it', source=source)
-            continue
-        if place:
-            yield count_of(each, disabled, source=source, name=label)
-            if each.seeds is not None:
-                yield from _agreement(each.seeds.agreement, label, sample_of(each, source))
-            continue
-        yield from findings_of(each, disabled, source=source, name=label)
+def _left_open(effects: Effects) -> str:
+    """Return one sentence more, if any: on some fine-tunings, on the unnamed, or on the unseen."""
+    if _in_some(effects).any():
+        return ' Of the open ones, {some:does|do} harm in some fine-tunings.'
+    if _at_least(effects) > (effects.verdict == WORSE).sum():
+        return ' At least {least:worsens|worsen} it, though not all can be named.'
+    if effects.matters.any():
+        return ''
+    seeds, critical = effects.seeds, effects.critical
+    # No score can change by more than 1.
+    blind = critical is not None and not (critical < 1).any()
+    if blind or (seeds is not None and seeds.least_p > LEVEL):
+        return ' With so few {sample_of}, no change of any size could be significant.'
+    if effects.detectable is None:
+        return ''
+    if not np.isfinite(_visible(effects)):
+        return ' No size of a change is noticed reliably.'
+    return ' For a typical one, changes below about {visible:.2g} {size} stay open.'
 
 
-def _detectable(effects: Effects, name: str, fields: dict[str, Any]) -> Iterator[Finding]:
-    scale, fields = effects.outcome.scale, fields | {'unit': unit_of(effects)}
-    if effects.critical is not None:
-        # No score can change by more than 1.
-        possible = effects.critical[effects.critical < 1]
-        smallest = np.min if effects.seeds is None else np.median
-        yield Finding(
-            name=f'{name}: smallest change that can be significant',
-            estimate=scale * float(smallest(possible)) if len(possible) else np.nan,
-            template=''
-            if len(possible)
-            else 'With so few {sample_of}, no change of any size could be significant.',
-            **fields,
-        )
-    if effects.detectable is not None:
-        visible = _visible(effects)
-        known = np.isfinite(visible)
-        yield Finding(
-            name=f'{name}: smallest effect that can be found',
-            estimate=visible if known else np.nan,
-            template='Typically, a change of {estimate:.2g} {unit} is noticed with a probability '
-            'of {power:.0f} %.'
-            if known
-            else 'No size of a change is noticed reliably.',
-            numbers={'power': 100 * POWER},
-            **fields,
-        )
+def _at_least(effects: Effects) -> int:
+    """Return how many masks at least harm, by a test that need not name them."""
+    return (effects.fewest or (0, 0))[0 if effects.outcome.more_is_better else 1]
 
 
 def _visible(effects: Effects) -> float:
@@ -506,77 +459,11 @@ def _visible(effects: Effects) -> float:
     return effects.outcome.scale * float(np.median(np.where(np.isnan(found), np.inf, found)))
 
 
-def _between_seeds(
-    effects: Effects, name: str, what: str, fields: dict[str, Any]
-) -> Iterator[Finding]:
-    seeds = effects.seeds
-    assert seeds is not None
-    if seeds.least_p > LEVEL:
-        yield Finding(
-            name=f'{name}: least p-value with so few seeds',
-            estimate=seeds.least_p,
-            unit='p-value',
-            template='With {sample:seed|seeds} none can be significant (p is at least '
-            '{estimate:.2g}); six can.',
-            **fields,
-        )
-    yield from _needed_in_some(effects, name, fields)
-    for how, p_values in (('Holm', seeds.holm), ('flips of seeds', seeds.max_t)):
-        yield how_many(f'{name}: significant by {how} alone', p_values <= LEVEL, what, **fields)
-    yield from _agreement(seeds.agreement, name, fields)
-
-
 def _in_some(effects: Effects) -> np.ndarray:
     """Return which masks [M] some fine-tunings are shown to need, and not all on average."""
     if effects.seeds is None:
         return np.zeros(len(effects.names), bool)
     return (effects.seeds.needed_p <= LEVEL) & ~effects.matters
-
-
-def _needed_in_some(effects: Effects, name: str, fields: dict[str, Any]) -> Iterator[Finding]:
-    """Yield the mask that most fine-tunings need, of those that are not shown to be on average."""
-    seeds, some = effects.seeds, _in_some(effects)
-    assert seeds is not None
-    if not some.any():
-        return
-    most = int(np.argmax(np.where(some, seeds.needed_share, -1)))
-    share = float(seeds.needed_share[most])
-    about: dict[str, Any] = fields | {
-        'unit': 'share of fine-tunings',
-        'source': 'Clopper and Pearson 1934',
-    }
-    yield Finding(
-        name=f'{name}: needed in some fine-tunings',
-        where=effects.names[most],
-        estimate=share,
-        low=float(seeds.needed_low[most]),
-        high=float(seeds.needed_high[most]),
-        p=float(seeds.needed_p[most]),
-        template='{where} is needed in {needed} of {sample} fine-tunings ({low:.0%} to '
-        '{high:.0%}), though not shown to be on average.',
-        numbers={'needed': round(share * len(seeds.intact))},
-        **about,
-    )
-
-
-def _agreement(agreed: Agreement, name: str, fields: dict[str, Any]) -> Iterator[Finding]:
-    if np.isfinite(agreed.rank):
-        interval = agreed.rank, agreed.rank_low, agreed.rank_high
-        label = f'{name}: agreement of two fine-tunings'
-        of_ranks: dict[str, Any] = fields | {'unit': 'rank correlation'}
-        yield measured(label, interval, **of_ranks)
-        if np.isfinite(agreed.beyond_noise):
-            yield Finding(name=f'{label}, without noise', estimate=agreed.beyond_noise, **of_ranks)
-    if np.isfinite(agreed.of_heads):
-        about: dict[str, Any] = fields | {'unit': 'share of variance'}
-        yield Finding(
-            name=f'{name}: the part of what is lost in differences between them',
-            estimate=agreed.of_heads,
-            template='Differences between effects: {estimate:.0%} belong to what is lost, '
-            '{finetunings:.0%} to the fine-tuning, {examples:.0%} to the examples (noise).',
-            numbers={'finetunings': agreed.of_finetunings, 'examples': agreed.of_examples},
-            **about,
-        )
 
 
 def sample_of(effects: Effects, source: str) -> dict[str, Any]:

@@ -154,44 +154,48 @@ def findings_of(tests: Tests, source: str) -> list[Finding]:
         return [told('links', estimate=0, unit='links', source=source, template=said)]
     found = []
     for title, test in tests.items():
-        head = test.top
-        fields = {'sample': int(test.table.count), 'source': source, 'title': title}
-        numbers, template = {}, '{where} looks from {title} ({estimate:.2f})'
-        kind = _closest(test, head)
-        if kind is not None:
-            null = test.nulls[kind]
-            template += f', {{more}} than {_REASONS[kind]} explains ({{mean:.2f}})'
-            more = 'more' if null.above[head] else 'not clearly more'
-            numbers = {'more': more, 'mean': float(null.mean[head])}
-        if test.real.any() and not test.real[head]:
-            template += '; {others:head|heads} with less attention {others:|does|do}'
-        top = extreme(
-            f'{title}: top head',
-            head,
-            interval_of(test.table, head, OF_SHARES),
-            unit=UNIT,
-            p=float(test.familywise[head]),
-            tests=test.real.size,
-            template=f'{template}.',
-            others=int(test.real.sum()),
-            **numbers,
-            **fields,
-        )
-        compared = beyond(kinds_of(test))
-        ending, about = _named(test)
-        follow = how_many(
-            f'{title}: heads beyond {compared}',
-            test.real,
-            template='{estimate:head|heads} {estimate:|links|link} {title} more than {compared} '
-            f'{{explain}}{ending}.',
-            compared=compared,
-            explain='explain' if ' and ' in compared else 'explains',
-            **about,
-            **fields,
-        )
+        top, follow = _top(test, title, source), _following(test, title, source)
         # Another head may follow the link although the one with the most attention does not.
         found += [follow, top] if follow.estimate else [top, follow]
     return found
+
+
+def _top(test: LinkTest, title: str, source: str) -> Finding:
+    head, numbers, template = test.top, {}, '{where} looks from {title} ({estimate:.2f})'
+    if (kind := _closest(test, head)) is not None:
+        null = test.nulls[kind]
+        template += f', {{more}} than {_REASONS[kind]} explains ({{mean:.2f}})'
+        more = 'more' if null.above[head] else 'not clearly more'
+        numbers = {'more': more, 'mean': float(null.mean[head])}
+    return extreme(
+        f'{title}: top head',
+        head,
+        interval_of(test.table, head, OF_SHARES),
+        unit=UNIT,
+        p=float(test.familywise[head]),
+        tests=test.real.size,
+        template=f'{template}.',
+        sample=int(test.table.count),
+        source=source,
+        title=title,
+        **numbers,
+    )
+
+
+def _following(test: LinkTest, title: str, source: str) -> Finding:
+    compared, (ending, about) = beyond(kinds_of(test)), _named(test)
+    return how_many(
+        f'{title}: heads beyond {compared}',
+        test.real,
+        template='{estimate:head|heads} {estimate:|links|link} {title} more than {compared} '
+        f'{{explain}}{ending}.',
+        sample=int(test.table.count),
+        source=source,
+        title=title,
+        compared=compared,
+        explain='explain' if ' and ' in compared else 'explains',
+        **about,
+    )
 
 
 def _named(test: LinkTest) -> tuple[str, dict[str, Any]]:

@@ -11,7 +11,7 @@ from jaxtyping import Float
 from bert_secrets_jax.analyses.common.effects import notes_of, title_of
 from bert_secrets_jax.analyses.common.links import Tests, beyond, kinds_of
 from bert_secrets_jax.analyses.common.tables import greatest, worded
-from bert_secrets_jax.analyses.verdicts.claims import PRACTICAL_SHARE
+from bert_secrets_jax.analyses.verdicts.claims import FRAMES
 from bert_secrets_jax.measure.tables import HeadTable
 from bert_secrets_jax.runs.result import HeadMarks
 from bert_secrets_jax.stats.effects import Effects
@@ -40,8 +40,8 @@ def mark_links(tests: Tests) -> list[HeadMarks]:
                 f'Attends {score:.2f} from {title}, more than {beyond(kinds_of(test))} explains '
                 f'(corrected p = {test.familywise[head]:.2g}).'
             )
-            found.append((head, said, title, score * (excess[head] >= PRACTICAL_SHARE)))
-    bound = f'at least {PRACTICAL_SHARE:.2f} more of its attention to a link than elsewhere'
+            found.append((head, said, title, score * (excess[head] >= FRAMES.threshold)))
+    bound = f'at least {FRAMES.threshold:.2f} more of its attention to a link than elsewhere'
     marks, sentences = strongest(next(iter(tests.values())).real.shape, found)
     about = {'rank': LINK, 'bound': bound}
     return [

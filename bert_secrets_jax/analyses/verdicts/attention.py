@@ -28,9 +28,7 @@ from bert_secrets_jax.names import counted, head_name
 from bert_secrets_jax.runs.findings import Interval
 from bert_secrets_jax.runs.verdict import ANY_FINETUNING, MOST_FINETUNINGS, THESE_MODELS
 from bert_secrets_jax.stats import over_runs, student
-from bert_secrets_jax.stats.effects import Effects as Effects
 from bert_secrets_jax.stats.over_runs import Contrasts
-from bert_secrets_jax.stats.significance import unseen_change as unseen_change
 
 
 def last_layers_change_most(
@@ -52,7 +50,7 @@ def last_layers_change_most(
     tables = [np.concatenate([verdict.by_layer(each) for each in run], axis=1) for run in runs]
     weights = np.kron(np.eye(len(similarity)), weights)
     pairs = [verdict.combined(weights, *table) for table in tables]
-    found = over_runs.contrasts(pairs, count, above=claims.PRACTICAL_SIMILARITY)
+    found = over_runs.contrasts(pairs, count, above=claims.LAST_LAYERS.threshold)
     schedule, pair = divmod(found.least, 2 * (layers - 2))
     which, against = layers - 1 + pair // (layers - 2), 1 + pair % (layers - 2)
     what = f'similarity of layer {against} minus that of layer {which}{under[schedule]}'
@@ -91,7 +89,7 @@ def attention_moves_from_cls_to_sep(cls: Runs, sep: Runs) -> Verdict:
     weights = np.block([[early - late, none], [none, late - early], [-late, late]])
     tables = [np.concatenate([verdict.by_layer(each) for each in run], axis=1) for run in runs]
     parts = [verdict.combined(weights, *table) for table in tables]
-    found = over_runs.contrasts(parts, count, above=claims.PRACTICAL_TREND)
+    found = over_runs.contrasts(parts, count, above=claims.CLS_THEN_SEP.threshold)
     names = (
         'attention that [CLS] loses from early to late layers',
         'attention that [SEP] gains from early to late layers',
@@ -106,7 +104,7 @@ def vertical_patterns_are_special(
     """Test VERTICAL on the heads of which more than half of the maps are vertical.
 
     The estimate is the attention to special tokens of the head that decides: in order of their t,
-    the last of the NEARLY_ALL that are to be above HALF. Its interval is of this head alone.
+    the last of the NEARLY_ALL that are to be above one half. Its interval is of this head alone.
 
     Args:
       vertical: The share of each head's maps that are vertical [L, N], or one for each model.
@@ -123,11 +121,18 @@ def vertical_patterns_are_special(
                 f'Shares of vertical maps are {list(share.shape)}, and the model has '
                 f'{list(table.mean.shape)} heads.'
             )
-    heads, count = np.mean(shares, axis=0, dtype=np.float64) > claims.HALF, runs[0].count
+    heads, count = (
+        np.mean(shares, axis=0, dtype=np.float64) > claims.VERTICAL.threshold,
+        runs[0].count,
+    )
     if not heads.any():
         return verdict.nothing_to_test(claims.VERTICAL, 'No head has mostly vertical maps.', count)
     found = over_runs.contrasts(
-        [(run.mean[heads] - claims.HALF, verdict.error_of(run)[heads]) for run in runs], count
+        [
+            (run.mean[heads] - claims.VERTICAL.threshold, verdict.error_of(run)[heads])
+            for run in runs
+        ],
+        count,
     )
     needed = math.ceil(claims.NEARLY_ALL * len(found.difference))
     others = len(found.difference) - needed + 1
@@ -139,7 +144,7 @@ def vertical_patterns_are_special(
         p_values = math.nan, math.nan
     order = np.argsort(-found.difference / found.error, kind='stable')
     deciding = int(order[needed - 1])
-    interval = found.typical(deciding, offset=claims.HALF)
+    interval = found.typical(deciding, offset=claims.VERTICAL.threshold)
     head = head_name(*np.argwhere(heads)[deciding])
     above = (found.difference > 0).sum()
     return verdict.verdict_on(
@@ -159,7 +164,7 @@ def vertical_patterns_are_special(
 
 
 def features_are_negligible(cls: Runs, sep: Runs, features: Mapping[str, Runs]) -> Verdict:
-    """Test FEATURES: each type of word gets less than NEGLIGIBLE of [CLS] and [SEP] together.
+    """Test FEATURES: each type of word gets less than a part of [CLS] and [SEP] together.
 
     The estimate is the attention to a feature divided by that to [CLS] and [SEP] together, of the
     feature that is least in favour of the claim. Its interval is Fieller's, and agrees with the
@@ -174,7 +179,10 @@ def features_are_negligible(cls: Runs, sep: Runs, features: Mapping[str, Runs]) 
     count = min(runs[0].count for runs in features.values())
     found = over_runs.contrasts(
         [
-            (claims.NEGLIGIBLE * special - means, claims.NEGLIGIBLE * error + errors)
+            (
+                claims.FEATURES.threshold * special - means,
+                claims.FEATURES.threshold * error + errors,
+            )
             for (special, error), (means, errors) in zip(wholes, parts, strict=True)
         ],
         count,
@@ -194,7 +202,7 @@ def features_are_negligible(cls: Runs, sep: Runs, features: Mapping[str, Runs]) 
 def few_are_heterogeneous(
     classes: Mapping[str, Runs], *, corrected: Interval | None = None
 ) -> Verdict:
-    """Test FEW_HETEROGENEOUS: the share of block and heterogeneous maps together is below MOST.
+    """Test FEW_HETEROGENEOUS: block and heterogeneous maps together have a small share.
 
     Args:
       classes: The shares of the maps of each head in these classes, by the names of the classes.
@@ -202,7 +210,9 @@ def few_are_heterogeneous(
         (`Patterns.correct`), which decides; None takes the share as it is.
     """
     tables = [verdict.as_runs(each) for each in classes.values()]
-    per_run = [(claims.MOST - share, error) for share, error in _sums(*tables)]
+    per_run = [
+        (claims.FEW_HETEROGENEOUS.threshold - share, error) for share, error in _sums(*tables)
+    ]
     found = over_runs.contrasts(per_run, tables[0][0].count)
     what, p_values = f'share of maps that are {" or ".join(classes)}', over_runs.all_above(found)
     if corrected is None:
@@ -210,8 +220,12 @@ def few_are_heterogeneous(
     if not np.isnan(p_values).any():
         share, low, high = corrected
         p_values = (
-            over_runs.capped(float(over_runs.not_below(claims.MOST, share, high))),
-            over_runs.capped(float(over_runs.not_below(-claims.MOST, -share, -low))),
+            over_runs.capped(
+                float(over_runs.not_below(claims.FEW_HETEROGENEOUS.threshold, share, high))
+            ),
+            over_runs.capped(
+                float(over_runs.not_below(-claims.FEW_HETEROGENEOUS.threshold, -share, -low))
+            ),
         )
     of_mean: dict[str, Any] = {}
     if verdict.population_of(found) == MOST_FINETUNINGS:
@@ -368,20 +382,20 @@ def sep_is_a_no_op(gradients: Mapping[str, HeadTable], *, loss: str) -> Verdict:
 
 
 def sep_moves_little(weights: HeadTable, norms: HeadTable) -> Verdict:
-    """Test SEP_MOVES_LITTLE: the mean share of norms from [SEP] is below MOSTLY_SEP.
+    """Test SEP_MOVES_LITTLE: the mean share of norms from [SEP] is below one half.
 
-    The mean is over the heads whose attention to [SEP] is above MOSTLY_SEP. Its error is at most
+    The mean is over the heads whose attention to [SEP] is above one half. Its error is at most
     the mean of their errors, whatever the dependence between heads.
     Tables are of all [SEP] together (`statistics.to_all_sep`), and norms are shares of their rows.
     """
-    heads = weights.mean > claims.MOSTLY_SEP
+    heads = weights.mean > claims.SEP_MOVES_LITTLE.threshold
     if not heads.any():
         why = 'None of {heads} heads gives [SEP] more than half of its attention.'
         return verdict.nothing_to_test(
             claims.SEP_MOVES_LITTLE, why, weights.count, heads=heads.size
         )
     mean, error = norms.mean[heads].mean(dtype='float64'), verdict.error_of(norms)[heads].mean()
-    found = over_runs.contrasts([(claims.MOSTLY_SEP - mean, error)], norms.count)
+    found = over_runs.contrasts([(claims.SEP_MOVES_LITTLE.threshold - mean, error)], norms.count)
     what = f'share of norms from [SEP] in the {counted(heads.sum(), "head")} that give it most'
     return verdict.verdict_on(claims.SEP_MOVES_LITTLE, found, what)
 

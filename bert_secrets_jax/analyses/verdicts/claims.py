@@ -46,32 +46,11 @@ CLAIMS = {
 # No data can tell whether an effect is exactly 0; below this bound it has no practical size. Half a
 # point of a score: the paper's gains of single heads are 0.1 to 1.2 points.
 PRACTICAL_GAIN = 0.005
-# A difference of mean similarity between two layers. In the paper's Figure 5 the smallest one that
-# bears out its statement is 0.09 (QNLI), and the one against it 0.04 (QQP).
-PRACTICAL_SIMILARITY = LAST_LAYERS.threshold
-# A share of attention as a mean over the heads of many layers: the paper's smallest is 0.05.
-PRACTICAL_TREND = CLS_THEN_SEP.threshold
-# A share of attention: a quarter of what the paper's two frame heads have, 0.20.
-PRACTICAL_SHARE = FRAMES.threshold
-# Much more often than an offset, and hardly more often: percentage points.
-PRACTICAL_LEAD = RELATION_HEADS.threshold
-# Points of UAS, about half of the published differences.
-LEAD_OVER_WORDS = PROBE_BEYOND_WORDS.threshold
-LEAD_OVER_RANDOM = ATTENTION_BEYOND_RANDOM.threshold
-MOSTLY_SEP = SEP_HALF.threshold
-NEARLY_ALL_SEP = SEP_TO_SEP.threshold
+# A share of the entropy of even attention.
 BROADLY = 0.8
-# "Negligible" compared with something: less than this part of it.
-NEGLIGIBLE = FEATURES.threshold
-# "Mostly" vertical, and "more than half" of the attention.
-HALF = VERTICAL.threshold
 # "Predominantly, if not exclusively": this share of the heads at least.
 NEARLY_ALL = 0.9
-# The greatest share in the paper, that of QQP, and what two classifiers may disagree on.
-MOST = FEW_HETEROGENEOUS.threshold
 # The share of heads that can go on MNLI, the least of the published ones.
 SHARE_THAT_CAN_GO = 0.4
 # A score that is lower by a point is lower.
 NOTICEABLE = 0.01
-# Nats per hidden wordpiece: the perplexity is greater by a tenth.
-LOSS_OF_OUTLIERS = OUTLIERS_NEEDED.threshold

@@ -383,10 +383,10 @@ def outliers_are_needed(
         ends of its 95 % interval over texts, by Student's t.
     """
     found = over_runs.contrast_of(
-        beyond, offset=-claims.LOSS_OF_OUTLIERS, examples=texts, random=random
+        beyond, offset=-claims.OUTLIERS_NEEDED.threshold, examples=texts, random=random
     )
     p_if_false, p_if_true = over_runs.all_above(found)
-    interval = found.interval(0, offset=claims.LOSS_OF_OUTLIERS)
+    interval = found.interval(0, offset=claims.OUTLIERS_NEEDED.threshold)
     return verdict.verdict_on(
         claims.OUTLIERS_NEEDED,
         found,

@@ -18,13 +18,11 @@ from bert_secrets_jax.probes.evaluation import scores
 from bert_secrets_jax.runs.findings import Interval
 from bert_secrets_jax.runs.verdict import MOST_PROBES, THESE_PROBES, THIS_MODEL
 from bert_secrets_jax.stats import over_runs
-from bert_secrets_jax.stats.effects import Effects as Effects
 from bert_secrets_jax.stats.over_runs import Contrasts
-from bert_secrets_jax.stats.significance import unseen_change as unseen_change
 
 
 def heads_follow_links(test: LinkTest) -> Verdict:
-    """Test FRAMES: whether a head is above all kinds of places by more than PRACTICAL_SHARE.
+    """Test FRAMES: whether a head is above all kinds of places by more than the threshold.
 
     It holds where a head is, after a correction for all heads (Bonferroni), and also by the link
     test itself. It does not hold where every head is less than that above one kind of places,
@@ -52,7 +50,7 @@ def heads_follow_links(test: LinkTest) -> Verdict:
     nearest = int(np.argmin(known[(slice(None), *best)]))
     places = PLACES[list(nulls)[nearest]]
     what = f'attention of {head_name(*best)} along the links minus that {places}'
-    interval = parts[nearest].interval(best, offset=claims.PRACTICAL_SHARE)
+    interval = parts[nearest].interval(best, offset=claims.FRAMES.threshold)
     return _on_head(claims.FRAMES, p_values, interval, what, test.table.count)
 
 
@@ -61,7 +59,7 @@ def position_explains(claim: Claim, tests: Mapping[str, LinkTest]) -> Verdict:
 
     The estimate is the attention of such a head along the links minus that at the same distances
     elsewhere, or at the same positions of other inputs, whichever is less. It is below the
-    threshold PRACTICAL_SHARE in each direction if the claim holds, and of the direction that is
+    threshold in each direction if the claim holds, and of the direction that is
     least in favour of it. The interval is of this head alone, although it is chosen.
     """
     rows = []
@@ -78,7 +76,7 @@ def position_explains(claim: Claim, tests: Mapping[str, LinkTest]) -> Verdict:
         interval = (np.nan,) * 3
         if parts:
             nearest = min(parts, key=lambda part, top=top: part.difference[top])
-            interval = nearest.interval(top, offset=claims.PRACTICAL_SHARE)
+            interval = nearest.interval(top, offset=claims.FRAMES.threshold)
         rows.append((p_holds, p_fails, interval, f'{head_name(*top)} from {direction}'))
     p_holds, p_fails, intervals, names = zip(*rows, strict=True)
     heads = sum(test.table.mean.size for test in tests.values())
@@ -86,7 +84,7 @@ def position_explains(claim: Claim, tests: Mapping[str, LinkTest]) -> Verdict:
     p_values = over_runs.capped(np.max(p_holds)), over_runs.capped(np.fmin.reduce(p_fails) * heads)
     # The greatest excess over the threshold, in widths of its interval if these are known.
     estimate, low, high = np.transpose(intervals)
-    excess = (estimate - claims.PRACTICAL_SHARE) / (high - low)
+    excess = (estimate - claims.FRAMES.threshold) / (high - low)
     excess = estimate if np.isnan(excess).all() else excess
     least = int(np.argmax(np.nan_to_num(excess, nan=-np.inf)))
     what = f'attention of {names[least]} along the links minus that elsewhere'
@@ -108,8 +106,8 @@ def _on_head(
 
 
 def _beyond(excess: HeadTable) -> Contrasts:
-    """Return what each head [L, N] has more than PRACTICAL_SHARE above its places."""
-    each = [(excess.mean - claims.PRACTICAL_SHARE, verdict.error_of(excess))]
+    """Return what each head [L, N] has more than the threshold above its places."""
+    each = [(excess.mean - claims.FRAMES.threshold, verdict.error_of(excess))]
     return over_runs.contrasts(each, excess.count)
 
 
@@ -131,7 +129,7 @@ def relations_have_heads(gains: Mapping[str, tuple[float, float, int]]) -> Verdi
     # The one on which it hangs: if it is above, half of them are.
     hinge = int(np.argsort(-found.difference, kind='stable')[half - 1])
     interval, reached = (
-        found.interval(hinge, offset=claims.PRACTICAL_LEAD),
+        found.interval(hinge, offset=claims.RELATION_HEADS.threshold),
         (found.difference >= 0).sum(),
     )
     name = list(known)[hinge]
