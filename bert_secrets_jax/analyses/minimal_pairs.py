@@ -45,7 +45,7 @@ from bert_secrets_jax.runs.call import Call, call
 from bert_secrets_jax.runs.cost import HEAD, Costs
 from bert_secrets_jax.runs.findings import how_many, measured, noted
 from bert_secrets_jax.runs.input import INPUTS, an_input
-from bert_secrets_jax.runs.result import Finding, Result, drawn, framed
+from bert_secrets_jax.runs.result import Result, drawn, framed
 from bert_secrets_jax.stats.agreement import agreement, reliability, without_noise
 from bert_secrets_jax.stats.corrections import holm
 from bert_secrets_jax.stats.correlations import RankAgreement, rank_agreement
@@ -53,7 +53,6 @@ from bert_secrets_jax.stats.effects import Agreement, Effects, Outcome
 from bert_secrets_jax.stats.student import LEVEL
 
 SOURCE = 'Warstadt et al. 2020, section 3'
-SHARED = 'Fekete and Bjerva 2025'
 # The name of all pairs, which no phenomenon can have.
 ALL = ''
 _COLUMNS = {'preference': 'value', **effects.TESTED}
@@ -163,8 +162,11 @@ class MinimalPairs(Result):
                 for pair, each in self.shared.items()
                 for reliable in [[self.reliability[name] for name in pair]]
             ]
-            caption = "Rank correlations of heads' effects on two phenomena; intervals over pairs."
-            frames['shared'] = framed((*columns, 'without_noise'), rows, caption)
+            caption = "Rank correlations of heads' effects on two phenomena, with intervals over "
+            caption += 'pairs; and their mean, over phenomena (Fekete and Bjerva 2025).'
+            mean = self.agreement.rank, self.agreement.rank_low, self.agreement.rank_high
+            columns += 'without_noise', 'mean', 'mean_low', 'mean_high'
+            frames['shared'] = framed(columns, [(*row, *mean) for row in rows], caption)
         return frames
 
     def figures(self):
@@ -181,14 +183,13 @@ class MinimalPairs(Result):
             '{high:.1f} %; guessing: half).',
             **fields,
         )
-        learnt, needed = whole.p_chance <= LEVEL, self.needed.any(axis=0)
+        learnt, needed = whole.p_chance <= LEVEL, np.asarray(self.needed.any(axis=0))
         test = 'accuracy', float(whole.accuracy[0]), 0.5, whole.p_chance
         return [
             *if_not_learnt('the model', test, whole.pairs),
             right,
             *effects.findings_of(self.effects[ALL], 'heads', source=SOURCE, extremes=learnt),
             how_many('heads that some phenomenon needs', needed, **fields),
-            *self._agreement(),
         ]
 
     def notes(self):
@@ -200,15 +201,6 @@ class MinimalPairs(Result):
             'texts (told wrong).',
             *noted({'With few pairs, intervals are slightly too narrow.': least < FEW}),
         ]
-
-    def _agreement(self) -> list[Finding]:
-        found, phenomena = self.agreement, len(self.reliability)
-        if not np.isfinite(found.rank):
-            return []
-        ends = found.rank, found.rank_low, found.rank_high
-        fields = {'sample': phenomena, 'sample_of': 'phenomena', 'source': SHARED}
-        name = "heads' effects on two phenomena"
-        return [measured(name, ends, unit='rank correlation', **fields)]
 
     def head_marks(self):
         what = 'the preference in minimal pairs'

@@ -29,7 +29,6 @@ from bert_secrets_jax.analyses.common.effects import (
 from bert_secrets_jax.analyses.common.models import check_several, labels_of, one_model
 from bert_secrets_jax.analyses.common.tables import table
 from bert_secrets_jax.analyses.declaration import analysis
-from bert_secrets_jax.analyses.verdicts import Verdict
 from bert_secrets_jax.compute import Compute
 from bert_secrets_jax.data.masking import Masking
 from bert_secrets_jax.data.tasks import Text
@@ -97,39 +96,32 @@ class Outliers(Result):
       random: [R, K] The random sets that they are compared with; None if nothing is disabled.
       loss: The effect of disabling on the loss of the masked LM; None if that was not measured.
       scores: The effect on the score of a classifier, by the metric; empty if not measured.
-      examples: The number of examples of the scores.
     """
 
     title: ClassVar[str] = 'Outlier dimensions of LayerNorm'
-    FORMAT: ClassVar[int] = 7
+    FORMAT: ClassVar[int] = 8
 
     found: OutlierDimensions
     disabled: tuple[int, ...]
     random: np.ndarray | None = None
     loss: Without | None = None
     scores: Mapping[str, Without] = dataclasses.field(default_factory=dict)
-    examples: int = 0
 
     def verdicts(self):
-        needs = 'outliers of a masked LM'
-        return [self.verdict or verdicts.not_measured(verdicts.OUTLIERS_NEEDED, needs)]
-
-    @property
-    def verdict(self) -> Verdict | None:
-        """The verdict on the claim that the outliers are needed; None if it was not measured."""
-        is_about_outliers = set(self.disabled) == set(self.found.dimensions.tolist())
-        if self.loss is None or self.random is None or not is_about_outliers:
-            return None
-        beyond = self.loss.beyond
-        if beyond is None or len(self.random) < 2:
-            return None
-        return verdicts.outliers_are_needed(
-            float(self.loss.effects.difference[0]),
-            self.loss.random,
+        loss, outliers = self.loss, self.found.dimensions.tolist()
+        about_outliers = set(self.disabled) == set(outliers)
+        if loss is None or loss.beyond is None or not about_outliers or len(loss.random) < 2:
+            needs = 'outliers of a masked LM'
+            return [verdicts.not_measured(verdicts.OUTLIERS_NEEDED, needs)]
+        beyond = loss.beyond
+        verdict = verdicts.outliers_are_needed(
+            float(loss.effects.difference[0]),
+            loss.random,
             (float(beyond.difference[0]), float(beyond.low[0]), float(beyond.high[0])),
-            outliers=len(self.disabled),
+            outliers=len(outliers),
             texts=beyond.sample,
         )
+        return [verdict]
 
     def frames(self):
         frames = {'dimensions': self._dimensions()}
@@ -384,8 +376,7 @@ def outliers(
             compared = metric, answers[1:count], answers[0], labels
             effects = assess(*compared, names=names, seed=seed)
             scores[metric] = Without(effects=effects, random=reached[count:] - reached[0])
-    examples = len(texts) if tuned is not None else 0
-    return Outliers(found, disabled, random, loss, scores, examples)
+    return Outliers(found, disabled, random, loss, scores)
 
 
 def _draw_parameters(result: Outliers):

@@ -233,10 +233,9 @@ _MEASURED = {
     CONFIDENCE: 'confidence',
 }
 _DRAWN = {
-    'previous token': GREATEST_AT_PREVIOUS,
-    'next token': GREATEST_AT_NEXT,
-    'rarest token': RAREST,
-    'confidence': CONFIDENCE,
+    'previous token': (GREATEST_AT_PREVIOUS, POSITIONAL),
+    'next token': (GREATEST_AT_NEXT, POSITIONAL),
+    'rarest token': (RAREST, RARE),
 }
 
 
@@ -378,15 +377,13 @@ def _p_value(one: np.ndarray, other: np.ndarray, *, seed: int) -> float:
 
 
 def _draw(result: Roles):
-    roles = result.of_heads
-    marked = {'previous token': POSITIONAL, 'next token': POSITIONAL, 'rarest token': RARE}
     return plots.head_grids(
-        {title: result.tables[name].mean for title, name in _DRAWN.items()},
+        {title: result.tables[name].mean for title, (name, _) in _DRAWN.items()},
         label='share',
         limits=(0.0, 1.0),
-        marked={title: roles[role] for title, role in marked.items()},
+        marked={title: result.of_heads[role] for title, (_, role) in _DRAWN.items()},
     ).captioned(
-        'How often a token attends most to a neighbour or the rarest token, and how much. Circles: '
-        'heads that have the role.',
-        {title: plots.Source('heads', _MEASURED[name]) for title, name in _DRAWN.items()},
+        'How often a token attends most to a neighbour or the rarest token. Circles: heads that '
+        'have the role.',
+        {title: plots.Source('heads', _MEASURED[name]) for title, (name, _) in _DRAWN.items()},
     )
