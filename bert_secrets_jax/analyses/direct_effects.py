@@ -53,16 +53,15 @@ class DirectEffects(Result):
         each all together. They sum to the margin.
       lens: [L, E] The share of right answers of each example if the output of a layer goes through
         the head of the model: 0 or 1 for a classifier.
-      asked: The number of answers: one for each example, or all hidden wordpieces.
     """
 
     title: ClassVar[str] = 'What heads add to the answer themselves'
+    FORMAT: ClassVar[int] = 2
 
     shape: tuple[int, int]
     heads: Effects
     parts: Mapping[str, Float[np.ndarray, ' E']]
     lens: Float[np.ndarray, 'L E']
-    asked: int
 
     @property
     def _accuracy(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -217,7 +216,6 @@ def direct_effects(
         ),
         parts=parts,
         lens=lens.T,
-        asked=int(asked.sum()),
     )
 
 

@@ -118,7 +118,7 @@ class HeadGating(Result):
         heads['gate'], heads['role'] = self.gate.ravel(), self.roles.ravel()
         heads['learnt'] = not learnt_nothing(self.learnt[-1])
         colours = heads.attrs['colours']
-        columns = {**dict.fromkeys((*grids, 'gate'), ()), **colours.columns}
+        columns = {**dict.fromkeys((*grids, 'gate', 'role'), ()), **colours.columns}
         heads.attrs['colours'] = dataclasses.replace(colours, columns=columns)
         by = {'seed': self.seeds}
         frames = {'heads': heads, 'seeds': grids_frame(grids, 'The gates of each seed.', by=by)}
@@ -163,9 +163,6 @@ class HeadGating(Result):
             'Gates are learnt from the training texts; effects are those on other texts.',
             'A role is what more than half of the seeds say. A removed head puts out nothing.',
         ]
-
-    def head_notes(self):
-        return {'role by gates': self.roles}
 
 
 def roles_of(

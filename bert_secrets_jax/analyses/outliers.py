@@ -150,8 +150,8 @@ class Outliers(Result):
 
     def _dimensions(self):
         found, every = self.found, np.arange(len(self.found.layers))
-        columns = {'dimension': every, 'outlier': np.isin(every, found.dimensions)}
-        columns['layers'] = found.layers
+        outlier = np.isin(every, found.dimensions)
+        columns = {'dimension': every, 'outlier': outlier, 'layers': found.layers}
         for name, each in found.stands_out.items():
             columns[f'layers_{name}'] = each.sum(axis=0)
         columns['layers_both'] = np.logical_and(*found.stands_out.values()).sum(axis=0)
@@ -180,13 +180,13 @@ class Outliers(Result):
     def findings(self):
         found, outliers = self.found, self.found.dimensions.tolist()
         layers, width = found.scale.shape
-        listed = f'; {", ".join(map(str, outliers))}' if outliers else ''
+        listed = ', '.join(map(str, outliers)) or 'none'
         said = how_many(
             'outlier dimensions',
             np.isin(np.arange(width), outliers),
             'dimensions',
-            template='{estimate} {unit} {estimate:|has|have} unusual LayerNorm weights (in '
-            '{at_least} or more of {sample:layer|layers}{listed}).',
+            template='{estimate} {unit} {estimate:|has|have} unusual LayerNorm weights in '
+            '{at_least} or more of {sample:layer|layers}: {listed}.',
             numbers={'at_least': found.at_least, 'listed': listed},
             sample=layers,
             sample_of='layers',
@@ -199,22 +199,20 @@ class Outliers(Result):
         return [said, *lost]
 
     def notes(self):
-        said = {
-            'Dimensions count from 0. A disabled one has scale and bias 0 in each output '
-            'LayerNorm. Random sets are as large and contain no outlier.': True,
-            'With so few different layers, dimensions can stand out by chance.': len(
-                self.found.scale
-            )
-            < self.found.at_least,
-            'No outlier, so nothing was disabled.': not self.disabled,
-            'The loss was not measured: the model has no masked-LM head.': self.disabled
-            and self.loss is None,
-            'With few texts, intervals of the loss are slightly too narrow.': self.loss is not None
-            and self.loss.effects.sample < FEW,
-            'The score was not measured: there is no fine-tuned model.': self.disabled
-            and not self.scores,
-        }
-        return noted(said)
+        few_layers = len(self.found.scale) < self.found.at_least
+        few_texts = self.loss is not None and self.loss.effects.sample < FEW
+        no_loss, no_score = (self.disabled and not each for each in (self.loss, self.scores))
+        return noted(
+            {
+                'Dimensions count from 0. A disabled one has scale and bias 0 in each output '
+                'LayerNorm. Random sets are as large and contain no outlier.': True,
+                'With so few different layers, dimensions can stand out by chance.': few_layers,
+                'No outlier, so nothing was disabled.': not self.disabled,
+                'The loss was not measured: the model has no masked-LM head.': no_loss,
+                'With few texts, intervals of the loss are slightly too narrow.': few_texts,
+                'The score was not measured: there is no fine-tuned model.': no_score,
+            }
+        )
 
     @property
     def _defined(self) -> dict[str, Without]:

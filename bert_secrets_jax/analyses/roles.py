@@ -120,8 +120,9 @@ class Roles(Result):
     def frames(self):
         roles, (relations, points) = self.of_heads, self._best_relations
         unknown = np.full(points.shape, np.nan)
+        joined = np.vectorize(lambda *each: ', '.join(filter(None, each)) or '–', otypes=[str])
         columns = {
-            'roles': self._named_roles('–'),
+            'roles': joined(*(np.where(those, role, '') for role, those in roles.items())),
             **{column: self.tables[name].mean for name, column in _MEASURED.items()},
             'relation': relations,
             'points_above_offset': points,
@@ -184,15 +185,6 @@ class Roles(Result):
             *noted({few: self.chance[0] > LEAST_RARE}),
             *noted({unlike: self.stays and self.pruned_finetuned, no_trees: not self.relations}),
         ]
-
-    def head_notes(self):
-        return {'role': self._named_roles('')}
-
-    def _named_roles(self, none: str) -> np.ndarray:
-        """Return the roles of each head in words [L, N]."""
-        own = [np.where(those, role, '') for role, those in self.of_heads.items()]
-        joined = np.vectorize(lambda *each: ', '.join(filter(None, each)) or none, otypes=[str])
-        return joined(*own)
 
     @property
     def _best_relations(self) -> tuple[np.ndarray, np.ndarray]:
