@@ -55,6 +55,7 @@ from bert_secrets_jax.stats.student import LEVEL
 SOURCE = 'Warstadt et al. 2020, section 3'
 # The name of all pairs, which no phenomenon can have.
 ALL = ''
+_NEEDED = 'heads that some phenomenon needs'
 _COLUMNS = {'preference': 'value', **effects.TESTED}
 
 
@@ -189,7 +190,7 @@ class MinimalPairs(Result):
             *if_not_learnt('the model', test, whole.pairs),
             right,
             *effects.findings_of(self.effects[ALL], 'heads', source=SOURCE, extremes=learnt),
-            how_many('heads that some phenomenon needs', needed, **fields),
+            *[how_many(_NEEDED, needed, **fields)] * (len(self.reliability) > 1),
         ]
 
     def notes(self):
