@@ -117,13 +117,13 @@ class Importance(Result):
                 red={(effect, ''): loss.red},
             ),
             'agreement': framed(
-                ('score', 'rank_correlation', 'low', 'high', 'source'),
+                ('score', 'rank_correlation', 'low', 'high', 'source', 'of_a_second_sample'),
                 [
-                    (TITLES[method], *dataclasses.astuple(each), SOURCES[method])
+                    (TITLES[method], *dataclasses.astuple(each), SOURCES[method], self.reliability)
                     for method, each in self.agreement.items()
-                ]
-                + [('a second sample of the loss', self.reliability, np.nan, np.nan, SOURCE)],
-                'How well each score predicts the increase of the loss (rank correlation).',
+                ],
+                'How well each score, and a second sample of the loss, predicts the increase of '
+                'the loss (rank correlation).',
             ),
         }
 
@@ -138,10 +138,10 @@ class Importance(Result):
         if known:
             best = max(known, key=lambda name: known[name].rank)
             said = measured(
-                'score that agrees best with what losing each head does',
+                'score that agrees most with what losing each head does',
                 dataclasses.astuple(known[best]),
                 unit='rank correlation',
-                template='Of {count:score|scores}, {title} agrees best with what losing a head '
+                template='Of {count:score|scores}, {title} agrees most with what losing a head '
                 'does: rank correlation {estimate:.2f}.',
                 numbers={'count': len(known), 'title': TITLES[best]},
                 sample=loss.sample,
