@@ -236,11 +236,6 @@ class Outliers(Result):
         )
 
 
-def _names(disabled: Sequence[int]) -> list[str]:
-    alone = [f'dimension {each}' for each in disabled]
-    return ['all together', *alone] if len(alone) > 1 else alone
-
-
 def _the(dimensions: Sequence[int]) -> str:
     if len(dimensions) == 1:
         return f'dimension {dimensions[0]}'
@@ -350,9 +345,10 @@ def outliers(
     if not disabled:
         return Outliers(found, disabled)
     random = layer_norm.random_sets(config.hidden_size, list(disabled), draws=draws, seed=seed)
-    names, alone = _names(disabled), [[each] for each in disabled]
+    several = len(disabled) > 1
+    names = ['all together'] * several + [f'dimension {each}' for each in disabled]
     # The first pass disables nothing, then come the S sets, and then the random ones.
-    sets = [[], list(disabled), *(alone if len(alone) > 1 else []), *random.tolist()]
+    sets = [[], list(disabled), *([[each] for each in disabled] * several), *random.tolist()]
     count, loss, scores = 1 + len(names), None, {}
     if config.head == MASKED_LM:
         check_several(texts)
