@@ -7,13 +7,12 @@ Shapes: S seeds, M masks, L layers, N heads, E examples.
 """
 
 import dataclasses
-from collections.abc import Callable, Sequence
-from typing import ClassVar
+from collections.abc import Sequence
+from typing import Any, ClassVar
 
 import numpy as np
 from absl import logging
 
-from bert_secrets_jax import plots
 from bert_secrets_jax.ablation.masks import with_intact
 from bert_secrets_jax.ablation.resumable import sweep_examples
 from bert_secrets_jax.analyses.common import effects, marks
@@ -43,17 +42,12 @@ from bert_secrets_jax.compute import Compute
 from bert_secrets_jax.data.tasks import Example
 from bert_secrets_jax.devices import MASKS
 from bert_secrets_jax.runs import verdict as populations
+from bert_secrets_jax.runs.findings import noted
 from bert_secrets_jax.runs.result import framed
 from bert_secrets_jax.stats.effects import Agreement
 from bert_secrets_jax.stats.seeds import as_one_seed
 from bert_secrets_jax.stats.student import LEVEL
 
-# The parts of the variance of effects with their colours, which are told apart in grey, too.
-_PARTS = {
-    'of_heads': ('the {}', '#5b9bd5'),
-    'of_finetunings': ('the fine-tuning', '#bcd7ee'),
-    'of_examples': ('the examples (noise)', '#eeeeee'),
-}
 _COLUMNS = {
     'mean_points': 'difference',
     'spread_points': 'seeds.spread',
@@ -129,35 +123,29 @@ class AblationOverSeeds(Disabled):
         return frames
 
     def figures(self):
-        drawings: dict[str, Callable] = {'told_apart': Disabled.told_apart}
-        if all(len(_shares(each)) for each in self.sets.values()):
-            drawings['variance'] = _draw_variance
-        return effects.drawn_sets(self, self.sets, **drawings, effects=_draw)
+        draw = {'told_apart': Disabled.told_apart, 'effects': _draw}
+        return effects.drawn_sets(self, self.sets, **draw)
 
     def findings(self):
         first = next(iter(self.sets.values()))
         found = first.warnings(*(f'the model of seed {seed}' for seed in self.seeds))
         for name, each in self.sets.items():
-            of = {'name': f'{name} over seeds', 'extremes': name != 'one_head_left'}
-            if of['extremes']:
-                about = {'source': SOURCE, 'name': of['name']}
-                found += effects.findings_of_outcomes(each.outcomes, name, **about)
-            found += effects.findings_of(each.found, name, source=SOURCE, **of)
+            of: dict[str, Any] = {'source': SOURCE, 'name': f'{name} over seeds'}
+            extremes = name != 'one_head_left'
+            if extremes:
+                found += effects.findings_of_outcomes(each.outcomes, name, **of)
+            found += effects.findings_of(each.found, name, extremes=extremes, **of)
             if name == 'heads' and not np.isnan(each.found.difference).all():
                 found.append(each.mean_of_heads('heads over seeds: mean effect'))
-        name = f'{effects.title_of(first.found)} with all heads, mean {self.over}'
-        found.append(effects.intact_of(first.found, name=name, source=SOURCE))
         return unless_noise(found)
 
     def notes(self):
-        notes = [f'{instead(self.baseline)} Intervals are for {self.population}.']
-        if len(self.seeds) > 1:
-            notes += [
-                'Significant effects pass two tests: one takes the fine-tunings as a sample, the '
-                'other the examples, too.',
-                'They hold on average or in most fine-tunings, which differ where a few lose much.',
-            ]
-        return notes
+        tests = 'Significant effects pass two tests: one takes the fine-tunings as a sample, the '
+        tests += 'other the examples, too. They hold on average or in most fine-tunings.'
+        return [
+            f'{instead(self.baseline)} Intervals are for {self.population}.',
+            *noted({tests: len(self.seeds) > 1}),
+        ]
 
     def gives(self):
         return {'disabled over seeds': self}
@@ -248,26 +236,6 @@ def ablation_over_seeds(
             ]
             sets[name] = dataclasses.replace(sets[name], assessed=of_one[0], outcomes=of_one[1])
     return AblationOverSeeds(baseline, sets, seeds_of(tuned))
-
-
-def _draw_variance(result: AblationOverSeeds, name: str):
-    part = name.removesuffix('s')
-    fills = {title.format(part): fill for title, fill in _PARTS.values()}
-    label = "percent of the variance of a fine-tuning's effects"
-    return plots.share_bars(_shares(result.sets[name]), fills, label=label).captioned(
-        f'How much of the differences between {name} belongs to the {part} in any fine-tuning, to '
-        'the single fine-tuning, and to the examples (noise).'
-    )
-
-
-def _shares(ablated: Ablated) -> dict[str, np.ndarray]:
-    """Return the parts of the variance of effects, by outcome, where they are known."""
-    found = {
-        effects.title_of(each): np.array([getattr(each.seeds.agreement, field) for field in _PARTS])
-        for each in ablated.every.values()
-        if each.seeds is not None
-    }
-    return {title: parts for title, parts in found.items() if np.isfinite(parts).all()}
 
 
 def _draw(result: AblationOverSeeds, name: str):

@@ -6,8 +6,8 @@ Shapes: L layers, N heads.
 """
 
 import dataclasses
-from collections.abc import Iterator, Sequence
-from typing import Any, ClassVar
+from collections.abc import Sequence
+from typing import ClassVar
 
 import numpy as np
 from jaxtyping import Shaped
@@ -24,10 +24,9 @@ from bert_secrets_jax.analyses.common.tables import (
     grids_frame,
     heads_frame,
     interval_of,
+    mean_finding,
     mean_over_runs,
     table,
-    top_head,
-    worded,
 )
 from bert_secrets_jax.analyses.common.texts import TextSettings, batches_of, with_progress
 from bert_secrets_jax.analyses.declaration import analysis
@@ -35,17 +34,15 @@ from bert_secrets_jax.checks import check_shape
 from bert_secrets_jax.contributions import norms as moved
 from bert_secrets_jax.contributions.norms import MIXING
 from bert_secrets_jax.data.tasks import Text
-from bert_secrets_jax.finetune.metrics import TITLES
 from bert_secrets_jax.measure.catalogue import SHARE, Described, measure, named
 from bert_secrets_jax.measure.stream import stream
 from bert_secrets_jax.measure.tables import HeadTable
 from bert_secrets_jax.model.weights import Pretrained
 from bert_secrets_jax.names import head_name
 from bert_secrets_jax.runs.call import Call
-from bert_secrets_jax.runs.findings import extreme, how_many, measured
-from bert_secrets_jax.runs.result import Finding, Result, drawn
-from bert_secrets_jax.stats.effects import BETTER, NO_MATTER, OPEN, WORSE
-from bert_secrets_jax.stats.significance import MARGIN
+from bert_secrets_jax.runs.findings import how_many, noted
+from bert_secrets_jax.runs.result import Result, drawn
+from bert_secrets_jax.stats.effects import BETTER, NO_MATTER, WORSE
 
 SOURCE = 'Kobayashi et al. 2020'
 SOURCE_OF_MIXING = 'Kobayashi et al. 2021'
@@ -68,6 +65,15 @@ BY_WEIGHTS, BY_NORMS = 'sinks by weights', 'sinks by norms'
 BY_OUTPUT = 'heads with next to no output'
 _NORMS = 'share of norms'
 _OF_LAYER = 'of the mean of its layer'
+_ENDS = 'percent', 'low', 'high'
+_MOVED = (
+    'Attention and output differ most for {kind}: heads give it {weights:.0%} of their attention, '
+    'and take {estimate:.0%} of their output there.'
+)
+_INACTIVE = (
+    '{estimate} {unit} may do nothing: they serve one kind of token above all, or put out next to '
+    'nothing.'
+)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -93,16 +99,12 @@ class Lost:
     """The effect on a score of losing each head, from a result of `ablation`.
 
     Attributes:
-      metric: The name of the metric.
       meaning: A sentence that says what a disabled head does.
-      examples: The number of examples.
       difference: [L, N] The score without the head less that of the intact model.
       verdict: [L, N] The verdict on the effect of losing it, as in `Effects.verdict`.
     """
 
-    metric: str
     meaning: str
-    examples: int
     difference: Grid
     verdict: Shaped[np.ndarray, 'L N']
 
@@ -122,7 +124,7 @@ class Contributions(Result):
     """
 
     title: ClassVar[str] = 'What heads move'
-    FORMAT: ClassVar[int] = 3
+    FORMAT: ClassVar[int] = 4
 
     weights: Tables
     moved: Moved
@@ -156,48 +158,31 @@ class Contributions(Result):
         return [verdicts.sep_moves_little(*shares)]
 
     def frames(self):
-        tables = {f'{name}, weights': each for name, each in self.weights.items()}
-        units = dict.fromkeys(tables, SHARE) | {'output': _OF_LAYER}
-        tables |= {f'{name}, norms': each for name, each in self.moved.norms.items()}
-        tables['output'] = self.moved.outputs
-        units = dict.fromkeys(tables, _NORMS) | units
-        ways, curves = self._mixing_means(), self._mixing_curves()
-        percent, low, high = np.stack([*curves.values()], axis=1)
-        mean, least, most = np.transpose([*ways.values()])
-        groups = self.inactive
-        lost = {'do_not_matter': (NO_MATTER,), 'matter': (WORSE, BETTER)}
+        tables = {
+            f'{name}, {by}': each for by, of in self._tables.items() for name, each in of.items()
+        }
+        units = {name: SHARE if name.endswith('weights') else _NORMS for name in tables}
+        runs = [{'mixing': self.moved.mixing}]
+        means = [
+            mean_over_runs(runs, ['mixing'], np.s_[:, way], limits=OF_SHARES).interval
+            for way in range(len(MIXING))
+        ]
+        published = {
+            f'published: {name}': [100 * ratios[way] for way in MIXING]
+            for name, ratios in paper.mixing_ratios().items()
+        }
         return {
             'mixing': table(
                 'How much of a token comes from other tokens in a layer: mean over layers.',
-                way=[*ways],
-                percent=mean,
-                low=least,
-                high=most,
-                **{
-                    f'published: {name}': [100 * ratios[way] for way in ways]
-                    for name, ratios in paper.mixing_ratios().items()
-                },
+                way=[*MIXING],
+                **dict(zip(_ENDS, 100 * np.transpose(means), strict=True)),
+                **published,
             ),
-            'inactive': table(
-                'Heads that may do nothing: at least half of the attention or output is for one '
-                'kind of token, or the output is short. A change below half a point does not '
-                'matter, significant or not.',
-                inactive=[*groups],
-                heads=[each.sum() for each in groups.values()],
-                which=[
-                    ', '.join(head_name(*head) for head in np.argwhere(each)) or 'none'
-                    for each in groups.values()
-                ],
-                **{
-                    column: [self.lost.which(*words)[each].sum() for each in groups.values()]
-                    for column, words in lost.items()
-                    if self.lost is not None
-                },
-            ),
+            'inactive': self._groups(),
             'mixing_layers': grids_frame(
-                {'percent': percent, 'low': low, 'high': high},
+                dict(zip(_ENDS, self._mixing_curves, strict=True)),
                 'How much of a token comes from other tokens, layer by layer.',
-                by={'way': list(curves)},
+                by={'way': list(MIXING)},
                 sure={'percent': ('low', 'high')},
             ),
             'kinds': grids_frame(
@@ -209,129 +194,73 @@ class Contributions(Result):
                 by={'kind': self.kinds},
             ),
             'activity': self._activity(),
-            'heads': heads_frame(tables, units, 'Each number of each head.'),
+            'heads': heads_frame(
+                {**tables, 'output': self.moved.outputs},
+                {**units, 'output': _OF_LAYER},
+                'Each number of each head.',
+            ),
         }
 
     def figures(self):
-        return drawn(
-            self,
-            weights_and_norms=_draw_profiles,
-            mixing=_draw_mixing,
-            heads=_draw_heads,
-            outputs=_draw_outputs,
-        )
+        return drawn(self, weights_and_norms=_draw_profiles, mixing=_draw_mixing)
 
     def findings(self):
-        name, of = 'how much of a token comes from others, by', self.moved.mixing.count
-        of_mixing = {'unit': '%', 'sample': int(of), 'source': SOURCE_OF_MIXING}
-        mixing = [
-            measured(f'{name} {way}', interval, **of_mixing)
-            for way, interval in self._mixing_means().items()
+        kind, inactive = max(self.kinds, key=self._differs), [*self.inactive.values()]
+        shares = {'kind': KINDS[kind], 'weights': float(self.weights[kind].mean.mean())}
+        fields = {'sample': int(self.moved.outputs.count), 'source': SOURCE_OF_INACTIVE}
+        return [
+            mean_finding(
+                f'moved from {kind}',
+                [self.moved.norms],
+                [kind],
+                unit=_NORMS,
+                source=SOURCE,
+                template=_MOVED,
+                **shares,
+            ),
+            how_many(
+                'inactive heads', np.logical_or.reduce(inactive), template=_INACTIVE, **fields
+            ),
         ]
-        known = [name for name in self.kinds if name in (*SINKS, 'self')]
-        kinds = [finding for name in known for finding in self._kind_findings(name)]
-        return [*kinds, *mixing, *self._inactive_findings(), *self._loss_findings()]
 
     def notes(self):
-        said = ['By norms, each weight is multiplied by the length of the vector that it moves.']
-        if self.moved.norm_first:
-            said.append('LayerNorm stands before attention here, so two of the ways are the same.')
-        said.append(
-            'Whether losing inactive heads matters was not measured: it takes an ablation.'
-            if self.lost is None
-            else self.lost.meaning
-        )
-        return said
-
-    def head_notes(self):
-        most, share = self._most(self.moved.norms)
-        kinds = np.vectorize(KINDS.get)(most)
-        return {
-            'share of its output': worded('{:.2f} from {}', share, kinds),
-            'length of its output': worded(f'{{:.2f}} {_OF_LAYER}', self.moved.outputs.mean),
-        }
+        unknown = 'Whether losing inactive heads matters was not measured: it takes an ablation.'
+        same = 'LayerNorm stands before attention here, so two of the ways are the same.'
+        return [
+            'By norms, each weight is multiplied by the length of the vector that it moves.',
+            *noted({same: self.moved.norm_first}),
+            self.lost.meaning if self.lost else unknown,
+        ]
 
     def _most(self, tables: Tables) -> tuple[np.ndarray, np.ndarray]:
         known = self.sinks or SINKS[:1]
         return greatest(known, [tables[name].mean for name in known])
 
-    def _mixing_means(self) -> dict[str, np.ndarray]:
-        """Return the mean over layers by each of the ways of MIXING, with its interval, in %."""
-        runs = [{'mixing': self.moved.mixing}]
-        means = (
-            mean_over_runs(runs, ['mixing'], np.s_[:, way], limits=OF_SHARES)
-            for way in range(len(MIXING))
-        )
-        return dict(zip(MIXING, (100 * np.array(each.interval) for each in means), strict=True))
+    def _differs(self, kind: str) -> float:
+        return abs(float(np.mean(self.moved.norms[kind].mean - self.weights[kind].mean)))
 
-    def _mixing_curves(self) -> dict[str, np.ndarray]:
-        """Return the mean of each layer and its interval in % [3, L], by each way of MIXING."""
+    @property
+    def _mixing_curves(self) -> np.ndarray:
+        """The mean of each layer by each way of MIXING, and its interval, in % [3, ways, L]."""
         mixing = self.moved.mixing
         ends = [interval_of(mixing, at, OF_SHARES) for at in np.ndindex(mixing.mean.shape)]
-        curves = 100 * np.reshape(ends, (*mixing.mean.shape, 3)).T  # [3, ways, L]
-        return dict(zip(MIXING, np.swapaxes(curves, 0, 1), strict=True))
+        return 100 * np.reshape(ends, (*mixing.mean.shape, 3)).T
 
-    def _kind_findings(self, name: str) -> Iterator[Finding]:
-        weights, norms = (mean_over_runs([each], [name]) for each in self._tables.values())
-        fields = {'sample': int(self.weights[name].count), 'source': SOURCE}
-        kind = KINDS[name]
-        yield measured(
-            f'moved from {kind}',
-            norms.interval,
-            unit=_NORMS,
-            template='Heads give {kind} {weights:.0%} of their attention, and take '
-            '{estimate:.0%} of their output from there.',
-            kind=kind,
-            weights=weights.mean,
-            **fields,
+    def _groups(self):
+        groups, lost = list(self.inactive.values()), {}
+        if self.lost is not None:
+            verdicts_of = {'do_not_matter': (NO_MATTER,), 'matter': (WORSE, BETTER)}
+            lost = {name: self.lost.which(*each) for name, each in verdicts_of.items()}
+        names = [[head_name(*head) for head in np.argwhere(each)] for each in groups]
+        return table(
+            'Heads that may do nothing: at least half of the attention or output is for one '
+            'kind of token, or the output is short. A change below half a point does not '
+            'matter, significant or not.',
+            inactive=[*self.inactive],
+            heads=[each.sum() for each in groups],
+            which=[', '.join(each) or 'none' for each in names],
+            **{name: [those[each].sum() for each in groups] for name, those in lost.items()},
         )
-        yield measured(f'attention to {kind}', weights.interval, unit=SHARE, **fields)
-
-    def _inactive_findings(self) -> Iterator[Finding]:
-        outputs = self.moved.outputs
-        of_texts: dict[str, Any] = {'sample': int(outputs.count)}
-        for group, tables, source in (
-            (BY_WEIGHTS, self.weights, 'Clark et al. 2019, section 3'),
-            (BY_NORMS, self.moved.norms, SOURCE),
-        ):
-            where, (kinds, _) = self.inactive[group], self._most(tables)
-            yield how_many(group, where, source=source, **of_texts)
-            for name in SINKS:
-                most = where & (kinds == name)
-                if most.any():
-                    yield how_many(f'{group}: {KINDS[name]}', most, source=source, **of_texts)
-            if group == BY_WEIGHTS and where.any():
-                shares = [
-                    self.moved.norms[str(kinds[head])].mean[head]
-                    for head in map(tuple, np.argwhere(where))
-                ]
-                name = f'{group}: what they move from there'
-                yield measured(name, np.mean(shares), unit=_NORMS, source=SOURCE, **of_texts)
-        least = top_head(-outputs.mean)
-        of_texts['source'] = SOURCE_OF_INACTIVE
-        yield how_many(BY_OUTPUT, self.inactive[BY_OUTPUT], **of_texts)
-        name, interval = 'least output of a head', interval_of(outputs, least, (0.0, np.inf))
-        yield extreme(name, least, interval, unit=_OF_LAYER, **of_texts)
-
-    def _loss_findings(self) -> Iterator[Finding]:
-        lost = self.lost
-        if lost is None:
-            return
-        for group, where in self.inactive.items():
-            if not where.any():
-                continue
-            fields = {'sample': lost.examples, 'source': 'two one-sided tests, Schuirmann 1987'}
-            for which, words in {
-                f'changes {TITLES[lost.metric]} by less than {100 * MARGIN:g} points': (NO_MATTER,),
-                'changes it by more': (WORSE, BETTER),
-                'cannot be told': (OPEN,),
-            }.items():
-                yield how_many(f'losing {group} {which}', lost.which(*words)[where], **fields)
-            for which, heads in {group: where, 'other heads': ~where}.items():
-                if heads.any():
-                    name = f'losing {group}: mean change, {which}'
-                    change = 100 * np.nanmean(np.abs(lost.difference[heads]))
-                    yield measured(name, change, unit='points', **fields)
 
     def _activity(self):
         columns = {}
@@ -412,9 +341,7 @@ def lost_in(ablation: Disabled | None, shape: tuple[int, int]) -> Lost | None:
     check_shape('ablation', ablated, mend, layers=shape[0], heads=shape[1])
     found = ablated.found
     return Lost(
-        metric=ablated.metric,
         meaning=ablation.meaning,
-        examples=found.sample,
         difference=np.reshape(found.difference, shape),
         verdict=np.reshape(found.verdict, shape),
     )
@@ -435,21 +362,10 @@ def _draw_profiles(result: Contributions):
     )
 
 
-def _draw_heads(result: Contributions):
-    grids = {
-        f'{kind}, {name}': each[kind].mean
-        for kind in result.sinks[:2]
-        for name, each in result._tables.items()
-    }
-    return plots.head_grids(grids, label='share', limits=(0.0, 1.0)).captioned(
-        'The same shares, head by head.', plots.Source('heads', 'mean')
-    )
-
-
 def _draw_mixing(result: Contributions):
     of_bert = paper.mixing_ratios()['bert-base-uncased']
     return plots.layer_curves(
-        {way: tuple(each) for way, each in result._mixing_curves().items()},
+        dict(zip(MIXING, zip(*result._mixing_curves, strict=True), strict=True)),
         label='from other tokens (%)',
         limits=(0.0, 100.0),
         published={way: 100 * ratio for way, ratio in of_bert.items()},
@@ -458,15 +374,4 @@ def _draw_mixing(result: Contributions):
         'How much of a token comes from other tokens in a layer. Dotted: BERT-base '
         f'({SOURCE_OF_MIXING}).',
         plots.Source('mixing_layers', 'percent'),
-    )
-
-
-def _draw_outputs(result: Contributions):
-    title, outputs = 'output of each head', result.moved.outputs.mean
-    return plots.head_grids(
-        {title: outputs}, label=f'norm, {_OF_LAYER}', marked={title: result.inactive[BY_OUTPUT]}
-    ).captioned(
-        'Length of the output of each head, divided by the mean of its layer. Red circles: below '
-        f'{NEXT_TO_NOTHING:g}.',
-        plots.Source('heads', 'mean', 'output'),
     )

@@ -18,7 +18,7 @@ from bert_secrets_jax.ablation.masked_lm import FEW
 from bert_secrets_jax.ablation.outcomes import assess_changes
 from bert_secrets_jax.analyses.common import effects
 from bert_secrets_jax.analyses.common.models import Models, check_several, labels_of, one_model
-from bert_secrets_jax.analyses.common.tables import OF_SHARES
+from bert_secrets_jax.analyses.common.tables import OF_SHARES, grids_frame
 from bert_secrets_jax.analyses.declaration import analysis
 from bert_secrets_jax.compute import Compute
 from bert_secrets_jax.contributions.decomposition import check_classifies
@@ -27,14 +27,13 @@ from bert_secrets_jax.data.encoding import bucket, tokenize
 from bert_secrets_jax.data.masking import Masking, mask_words
 from bert_secrets_jax.data.tasks import Text, as_examples
 from bert_secrets_jax.devices import fetch
-from bert_secrets_jax.measure.colours import Colours
 from bert_secrets_jax.model.bert import check_finite
 from bert_secrets_jax.model.config import MASKED_LM
 from bert_secrets_jax.model.weights import check_whole
 from bert_secrets_jax.names import head_name
 from bert_secrets_jax.progress import progress
-from bert_secrets_jax.runs.findings import measured
-from bert_secrets_jax.runs.result import Result, drawn, framed
+from bert_secrets_jax.runs.findings import measured, noted
+from bert_secrets_jax.runs.result import Finding, Result, drawn, framed
 from bert_secrets_jax.stats.effects import Effects, Outcome
 from bert_secrets_jax.stats.student import mean_interval
 
@@ -54,16 +53,15 @@ class DirectEffects(Result):
         each all together. They sum to the margin.
       lens: [L, E] The share of right answers of each example if the output of a layer goes through
         the head of the model: 0 or 1 for a classifier.
-      asked: The number of answers: one for each example, or all hidden wordpieces.
     """
 
     title: ClassVar[str] = 'What heads add to the answer themselves'
+    FORMAT: ClassVar[int] = 2
 
     shape: tuple[int, int]
     heads: Effects
     parts: Mapping[str, Float[np.ndarray, ' E']]
     lens: Float[np.ndarray, 'L E']
-    asked: int
 
     @property
     def _accuracy(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -71,7 +69,6 @@ class DirectEffects(Result):
         return mean_interval(self.lens, OF_SHARES)
 
     def frames(self):
-        layers = [(layer, *row) for layer, row in enumerate(zip(*self._accuracy, strict=True), 1)]
         return {
             'heads': effects.frame_of(
                 {'margin': self.heads},
@@ -85,11 +82,10 @@ class DirectEffects(Result):
                 [(name, *map(float, mean_interval(each))) for name, each in self.parts.items()],
                 'The parts of the mean margin of the right answer, in logits. They sum to it.',
             ),
-            'layers': framed(
-                ('layer', 'accuracy', 'low', 'high'),
-                layers,
+            'layers': grids_frame(
+                dict(zip(('accuracy', 'low', 'high'), self._accuracy, strict=True)),
                 'Share of right answers after each layer, through the head of the model as it is.',
-                colours=Colours('layers', {'accuracy': ('low', 'high')}),
+                sure={'accuracy': ('low', 'high')},
             ),
         }
 
@@ -97,53 +93,43 @@ class DirectEffects(Result):
         return drawn(self, direct_effects=_draw_heads, direct_effects_layers=_draw_lens)
 
     def findings(self):
-        found = [
-            measured(
-                f'direct part of {name}',
-                np.array(mean_interval(each)),
-                unit='logits',
-                template='Of a mean margin of {margin:.2g} {unit}, {what} add {estimate:.2g} '
-                'directly.'
-                if name == 'heads'
-                else '',
-                numbers={'margin': self.heads.intact, 'what': name},
-                **effects.sample_of(self.heads, SOURCE),
-            )
-            for name, each in self.parts.items()
-        ]
+        own = measured(
+            'direct part of heads',
+            np.array(mean_interval(self.parts['heads'])),
+            unit='logits',
+            template='Of a mean margin of {margin:.2g} {unit}, heads add {estimate:.2g} directly.',
+            margin=self.heads.intact,
+            **effects.sample_of(self.heads, SOURCE),
+        )
+        usual = effects.findings_of(
+            self.heads, 'heads', source=SOURCE, name='direct paths of heads'
+        )
+        return [own, self._first_answer(), *usual]
+
+    def _first_answer(self) -> Finding:
         mean, low, high = self._accuracy
         _, worse, _ = mean_interval(self.lens[-1] - self.lens)
         first = int(np.flatnonzero(worse <= 0)[0])
-        there = (float(each[first]) for each in (mean, low, high))
-        numbers = dict(zip(('then', 'from', 'to'), there, strict=True)) | {'end': float(mean[-1])}
-        found.append(
-            measured(
-                'first layer that is not clearly worse than the last',
-                first + 1,
-                unit=f'of {len(mean)} layers',
-                template='After layer {estimate:.0f}, the model would answer {then:.0%} rightly '
-                '({from:.0%} to {to:.0%}); after the last, {end:.0%}.',
-                numbers=numbers,
-                **effects.sample_of(self.heads, LENS),
-            )
+        there = {'then': mean[first], 'from': low[first], 'to': high[first], 'end': mean[-1]}
+        return measured(
+            'first layer that is not clearly worse than the last',
+            first + 1,
+            unit=f'of {len(mean)} layers',
+            template='After layer {estimate:.0f}, the model would answer {then:.0%} rightly '
+            '({from:.0%} to {to:.0%}); after the last, {end:.0%}.',
+            numbers=there,
+            **effects.sample_of(self.heads, LENS),
         )
-        name = 'direct paths of heads'
-        return [*found, *effects.findings_of(self.heads, 'heads', source=SOURCE, name=name)]
 
     def notes(self):
-        said = [
+        return [
             'A head also acts through later attention and feed-forward layers. That is not counted '
             'here, and is what disabling it changes besides.',
             'The margin is the logit of the right answer less the mean of all others.',
             'The head of the model is trained on the last layer alone. Earlier states may hold the '
             'answer in another form.',
+            *noted({'With few texts, intervals are slightly too narrow.': self.heads.sample < FEW}),
         ]
-        if self.heads.sample < FEW:
-            said.append('With few texts, intervals are slightly too narrow.')
-        return said
-
-    def head_notes(self):
-        return {'margin without its direct path (logits)': effects.notes_of(self.heads, self.shape)}
 
 
 @analysis(
@@ -230,7 +216,6 @@ def direct_effects(
         ),
         parts=parts,
         lens=lens.T,
-        asked=int(asked.sum()),
     )
 
 

@@ -4,18 +4,18 @@ Shapes: K runs (each coefficient with each seed), L layers, N heads, P points of
 """
 
 import dataclasses
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
-from jaxtyping import Float, Real
+from jaxtyping import Real
 
 from bert_secrets_jax import plots
 from bert_secrets_jax.analyses.common.disabling import checked_metrics
 from bert_secrets_jax.analyses.common.effects import rows_of
 from bert_secrets_jax.analyses.common.learnt import if_not_learnt, learning_test
 from bert_secrets_jax.analyses.common.models import labels_of, one_model
-from bert_secrets_jax.analyses.common.tables import Grid, grids_frame, table, worded
+from bert_secrets_jax.analyses.common.tables import Grid, grids_frame, table
 from bert_secrets_jax.analyses.declaration import analysis
 from bert_secrets_jax.data.tasks import Example
 from bert_secrets_jax.finetune.metrics import TITLES, predictions
@@ -45,6 +45,12 @@ _COMPARED = {
 }
 # The most heads that a sentence names.
 _NAMED = 8
+SPARSEST = 'the sparsest model near the full one, chosen on these examples'
+_SPARSEST = (
+    'With {kept} of {heads} heads, {title} changes by {estimate:+.2f} points; no sparser model is '
+    'within {margin:point|points} of the full one.'
+)
+_NO_SCORE = 'No model with gates has a score: all its predictions are the same.'
 
 
 @dataclasses.dataclass(frozen=True, repr=False, eq=False)
@@ -89,11 +95,6 @@ class Gates(GateRuns, Result):
         return (self.gates > 0).sum(axis=(1, 2))
 
     @property
-    def converged(self) -> Float[np.ndarray, ' K']:
-        """The share of gates that are exactly 0 or exactly 1."""
-        return np.isin(self.gates, (0, 1)).mean(axis=(1, 2))
-
-    @property
     def open_share(self) -> Grid:
         """The share of runs in which each head's gate is not exactly 0."""
         return (self.gates > 0).mean(axis=0)
@@ -102,15 +103,9 @@ class Gates(GateRuns, Result):
     def _heads(self) -> int:
         return int(np.prod(self.log_alpha.shape[1:]))
 
-    @property
-    def _by_price(self) -> dict[float, np.ndarray]:
-        """Whether each run [K] has a price, by the price in ascending order."""
-        return {
-            price: self.coefficients == price for price in np.unique(self.coefficients).tolist()
-        }
-
     def frames(self):
-        gates, share, prices = self.gates, self.open_share, self._by_price
+        gates, share = self.gates, self.open_share
+        prices = {each: self.coefficients == each for each in np.unique(self.coefficients).tolist()}
         # From 1; a head that never closes has no place.
         places = 1.0 + (share < share[..., None, None]).sum(axis=(2, 3))
         closed = np.stack([(gates[runs] == 0).mean(axis=0) >= 0.5 for runs in prices.values()])
@@ -146,42 +141,79 @@ class Gates(GateRuns, Result):
         }
 
     def figures(self):
-        return drawn(self, scores=_draw_scores, open=_draw_open, course=_draw_course)
+        return drawn(self, scores=_draw_scores)
 
     def findings(self):
-        nothing = self._nothing_to_tell()
+        share, runs = self.open_share, len(self.gates)
+        fields = {'source': SOURCE, 'sample': runs, 'sample_of': 'runs'}
         test = self.tested, self.reached, self.larger_class, self.p_learnt
-        return [
-            *if_not_learnt('the intact model', test, self.examples),
-            *nothing,
-            self._sparsest(),
-            *self._run_findings(),
-            *([] if nothing else self._order_findings()),
-        ]
+        found = if_not_learnt('the intact model', test, self.examples)
+        if share.min() == share.max():
+            return [*found, self._no_order(fields), self._sparsest()]
+        last = share == share.max()
+        names = [head_name(*head) for head in np.argwhere(last)]
+        more = f' and {len(names) - _NAMED} more' if len(names) > _NAMED else ''
+        order = how_many(
+            'heads that close last',
+            last,
+            where=', '.join(names[:_NAMED]) + more,
+            template='{where} {estimate:|closes|close} last: open in {open} of {sample:run|runs}.',
+            open=round(float(share.max()) * runs),
+            **fields,
+        )
+        return [*found, self._sparsest(), order]
 
     def gives(self):
         return {'stays': {'gates': self.open_share}}
 
     def notes(self):
-        weights = (
-            'The weights of the model stay as they are, and only its gates are learnt.'
-            if self.frozen
-            else 'The weights of the model are trained together with its gates.'
-        )
+        learnt = 'the weights stay' if self.frozen else 'the weights are trained together with them'
         return [
-            f'Each head has a gate, a factor of its output that is 0 if it is removed. {weights}',
+            'Each head has a gate, a factor of its output that is 0 if it is removed. Gates are '
+            f'learnt from the training texts, {learnt}.',
             'An open head costs lambda, in the unit of the loss (nats for classes).',
-            'Gates are learnt from the training texts and scored on others.',
         ]
 
-    def head_notes(self):
-        often = (self.gates > 0).sum(axis=0)
-        return {'gate': worded('open in {} of {} runs', often, len(self.gates))}
+    def _no_order(self, fields: Mapping[str, Any]) -> Finding:
+        open_in = round(float(self.open_share.max()) * len(self.gates))
+        return told(
+            'all heads close as often',
+            warning=True,
+            estimate=open_in,
+            unit='runs with each head open',
+            template='Each of {heads} heads is open in {estimate} of {sample} runs (lambda from '
+            '{least:g} to {most:g}): raise lambda or epochs if none closes, and lower it if all '
+            'do.',
+            heads=self._heads,
+            least=float(self.coefficients.min()),
+            most=float(self.coefficients.max()),
+            **fields,
+        )
+
+    def _sparsest(self) -> Finding:
+        found, kept = self.rounded[self.metric], self.kept
+        loss = -np.where(np.isnan(found.difference), -np.inf, found.difference)
+        near = loss <= SMALL + 1e-9
+        # The fewest heads of those that are near, and otherwise the nearest of all.
+        best = np.lexsort((loss, kept, ~near) if near.any() else (kept, loss))[0]
+        change = found.difference[best], found.low[best], found.high[best]
+        title = TITLES[self.metric]
+        return measured(
+            SPARSEST,
+            100 * np.array(change),
+            where=f'lambda = {self.coefficients[best]:g}',
+            unit=f'points of {title}',
+            template=_SPARSEST if np.isfinite(loss[best]) else _NO_SCORE,
+            numbers={'kept': int(kept[best]), 'heads': self._heads, 'title': title},
+            margin=100 * SMALL,
+            source=SOURCE,
+            sample=self.examples,
+        )
 
     def _runs(self):
         runs = (
             self.coefficients, self.seeds, self.open, self.kept, self.expected_open[:, -1],
-            self.converged,
+            np.isin(self.gates, (0, 1)).mean(axis=(1, 2)),
         )  # fmt: skip
         rows = [
             (metric, *run, 100 * rounded.intact, *gated[1:], *after[1:])
@@ -200,103 +232,6 @@ class Gates(GateRuns, Result):
             f'Each run, of {self._heads} heads: open are those whose gate is not 0, and kept those '
             'whose gate is at least one half.',
         )
-
-    @property
-    def _of(self) -> dict[str, Any]:
-        return {'source': SOURCE, 'sample': self.examples}
-
-    @property
-    def _of_runs(self) -> dict[str, Any]:
-        return {'source': SOURCE, 'sample': len(self.gates), 'sample_of': 'runs'}
-
-    def _nothing_to_tell(self) -> list[Finding]:
-        closed, share = int((self.gates == 0).sum()), self.open_share
-        if share.min() < share.max():
-            return []
-        name, said = 'all heads close as often', 'Each of {heads} heads is open in {estimate}'
-        mend = 'give prices between those at which none and all close'
-        if not closed:
-            name, said = 'no gate is closed', 'No gate is exactly zero in any'
-            mend = 'raise lambda, epochs, or the learning rate of gates'
-        elif closed == self.gates.size:
-            name, said = 'all gates are closed', 'All gates are closed in all'
-            mend = 'a head costs too much, so lower lambda'
-        prices = self.coefficients.tolist()
-        warning = told(
-            name,
-            warning=True,
-            estimate=round(float(share.max()) * len(self.gates)),
-            unit='runs with each head open',
-            template=f'{said} of {{sample}} runs (lambda from {{least:g}} to {{most:g}}): {mend}.',
-            heads=self._heads,
-            least=min(prices),
-            most=max(prices),
-            **self._of_runs,
-        )
-        return [warning]
-
-    def _sparsest(self) -> Finding:
-        found = self.rounded[self.metric]
-        loss = -np.where(np.isnan(found.difference), -np.inf, found.difference)
-        near = loss <= SMALL + 1e-9
-        # The fewest heads of those that are near, and otherwise the nearest of all.
-        ranked = np.lexsort((loss, self.kept)) if near.any() else np.lexsort((self.kept, loss))
-        best = next(run for run in ranked if near[run] or not near.any())
-        known = np.isfinite(loss[best])
-        sparsest, nearest = ('The sparsest', 'the nearest') if len(self.kept) > 1 else ('The', 'it')
-        within = 'within {margin:point|points} of the full one'
-        said = f'{sparsest} model {within}' if near.any() else f'No model is {within}; {nearest}'
-        change = found.difference[best], found.low[best], found.high[best]
-        return measured(
-            'the sparsest model near the full one, chosen on these examples',
-            100 * np.array(change) if known else 0.0,
-            where=f'lambda = {self.coefficients[best]:g}',
-            unit=f'points of {TITLES[self.metric]}',
-            template=f'{said} keeps {{kept}} of {{heads}} heads'
-            + (' ({estimate:+.2f} points).' if known else '; all its predictions are the same.'),
-            margin=100 * SMALL,
-            kept=int(self.kept[best]),
-            heads=self._heads,
-            **self._of,
-        )
-
-    def _run_findings(self) -> Iterator[Finding]:
-        prices = list(self._by_price.items())
-        for price, runs in dict([prices[0], prices[-1]]).items():
-            name, unit = f'heads kept with lambda = {price:g}', f'of {self._heads} heads'
-            yield measured(name, self.kept[runs].mean(), unit=unit, **self._of_runs)
-        counts = self.rounded[self.metric].significant()
-        for which, count in zip(('lower', 'higher'), counts, strict=True):
-            name = f'runs with significantly {which} {TITLES[self.metric]}'
-            yield measured(name, count, unit=f'of {len(self.kept)} runs', **self._of)
-        yield measured(
-            'gates that converged',
-            100 * self.converged.mean(),
-            unit='% of gates',
-            template='{estimate:.0f} % of {sample:,} gates are exactly closed or exactly open at '
-            'the end.',
-            **self._of | {'sample': self.gates.size, 'sample_of': 'gates'},
-        )
-        rounded, gated = (each[self.metric].value for each in (self.rounded, self.gated))
-        change = np.abs(rounded - gated)
-        if np.isfinite(change).any():
-            name, unit = 'greatest effect of rounding gates', f'points of {TITLES[self.metric]}'
-            yield measured(name, 100 * np.nanmax(change), unit=unit, **self._of)
-
-    def _order_findings(self) -> Iterator[Finding]:
-        share = self.open_share
-        for name, end in (('last', share.max()), ('first', share.min())):
-            names = [head_name(*head) for head in np.argwhere(share == end)]
-            more = f' and {len(names) - _NAMED} more' if len(names) > _NAMED else ''
-            yield how_many(
-                f'heads that close {name}',
-                share == end,
-                where=', '.join(names[:_NAMED]) + more,
-                template=f'{{where}} {{estimate:|closes|close}} {name}: open in {{open}} of '
-                '{sample:run|runs}.',
-                open=round(float(end) * len(self.gates)),
-                **self._of_runs,
-            )
 
 
 # The settings `train` that a training of gates has, too.
@@ -448,19 +383,3 @@ def _draw_scores(result: Gates):
         f'{TITLES[metric]} by the number of open heads ({SOURCE}): a point for each price '
         'and seed. Lines: 95 % intervals.'
     )
-
-
-def _draw_open(result: Gates):
-    return plots.head_grids({'gate open': result.open_share}, label='share of runs').captioned(
-        'The share of runs in which the gate of each head stays open.',
-        plots.Source('heads', 'share_of_runs_open'),
-    )
-
-
-def _draw_course(result: Gates):
-    return plots.training_curves(
-        {f'λ = {price:g}': result.expected_open[runs] for price, runs in result._by_price.items()},
-        result.steps,
-        xlabel='step',
-        label='expected open heads',
-    ).captioned('The expected number of open heads while gates are learnt, a line for each seed.')

@@ -15,7 +15,7 @@ Shapes: S seeds, L layers, N heads, M masks, E examples.
 
 import dataclasses
 import functools
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -32,7 +32,7 @@ from bert_secrets_jax.analyses.common.learnt import (
     learnt_nothing,
 )
 from bert_secrets_jax.analyses.common.models import check_several, labels_of, one_model
-from bert_secrets_jax.analyses.common.tables import Grid, grids_frame, worded
+from bert_secrets_jax.analyses.common.tables import Grid, grids_frame
 from bert_secrets_jax.analyses.declaration import analysis
 from bert_secrets_jax.compute import Compute
 from bert_secrets_jax.data.tasks import Example
@@ -43,22 +43,24 @@ from bert_secrets_jax.model.weights import Pretrained
 from bert_secrets_jax.pruning.gates import GateConfig, rounded_gates, train_gates
 from bert_secrets_jax.ranges import Positive
 from bert_secrets_jax.runs.cost import HEAD, TRAINED, Costs
-from bert_secrets_jax.runs.findings import how_many, measured
-from bert_secrets_jax.runs.result import Finding, Result, drawn
+from bert_secrets_jax.runs.findings import how_many
+from bert_secrets_jax.runs.result import Result, drawn, framed
 from bert_secrets_jax.stats.agreement import agreement, reliability
 from bert_secrets_jax.stats.correlations import RankAgreement, rank_agreement
 from bert_secrets_jax.stats.effects import Agreement, Effects
-from bert_secrets_jax.stats.student import LEVEL
 
 SOURCE = 'Nam et al. 2025, section 3'
 ROLES = FACILITATING, INTERFERING, IRRELEVANT = 'facilitating', 'interfering', 'irrelevant'
 UNDECIDED = 'undecided'
-_MEANINGS = {
-    FACILITATING: '{estimate:|helps|help}: open even where open heads cost',
-    INTERFERING: '{estimate:|hurts|hurt}: closed even where open heads are paid',
-    IRRELEVANT: '{estimate:|does|do} not matter: open only where this is paid',
-    UNDECIDED: '{estimate:|is|are} undecided: seeds disagree',
-}
+_SAID = (
+    '{estimate} {unit} {estimate:|helps|help}, {interfering:hurts|hurt}, {irrelevant:does|do} not '
+    'matter, {undecided:is|are} undecided.'
+)
+_ALL_THAT_HURT = 'loss without all interfering heads'
+_TOGETHER = (
+    'Removing {count:interfering head|interfering heads} at once changes the loss by '
+    '{estimate:+.2g} {unit} ({low:.2g} to {high:.2g}).'
+)
 
 
 @dataclasses.dataclass(frozen=True, repr=False, eq=False)
@@ -116,85 +118,51 @@ class HeadGating(Result):
         heads['gate'], heads['role'] = self.gate.ravel(), self.roles.ravel()
         heads['learnt'] = not learnt_nothing(self.learnt[-1])
         colours = heads.attrs['colours']
-        columns = {**dict.fromkeys((*grids, 'gate'), ()), **colours.columns}
+        columns = {**dict.fromkeys((*grids, 'gate', 'role'), ()), **colours.columns}
         heads.attrs['colours'] = dataclasses.replace(colours, columns=columns)
         by = {'seed': self.seeds}
         frames = {'heads': heads, 'seeds': grids_frame(grids, 'The gates of each seed.', by=by)}
         if self.together is not None:
             caption = 'The change of the loss without all heads of a role.'
             frames['together'] = effects.frame_of({'': self.together}, effects.TESTED, caption)
+        agreement = self.agreement.rank, self.agreement.rank_low, self.agreement.rank_high
+        frames['agreement'] = framed(
+            ('of', 'rank_correlation', 'low', 'high'),
+            [
+                ('mean gate and increase of the loss', *dataclasses.astuple(self.rank)),
+                ('increase of the loss, and that on other texts', self.reliability, np.nan, np.nan),
+                ('gates of two seeds', *agreement),
+            ],
+            'Rank correlations over heads.',
+        )
         return frames
 
     def figures(self):
-        return drawn(self, gates=_draw_gates, effects=_draw_effects)
+        return drawn(self, gates=_draw_gates)
 
     def findings(self):
-        return [
+        roles, together = self.roles, self.together
+        counts = {role: int((roles == role).sum()) for role in (*ROLES, UNDECIDED)}
+        fields = {'sample': len(self.seeds), 'sample_of': 'seeds', 'source': SOURCE}
+        helps = roles == FACILITATING
+        found = [
             *if_not_learnt('the model', self.learnt, self.alone.sample),
-            *self._role_findings(),
-            *self._together_findings(),
-            *self._compared_findings(),
+            how_many('facilitating heads', helps, template=_SAID, numbers=counts, **fields),
+            effects.count_of(self.alone, 'heads', source=SOURCE),
         ]
+        if together is not None and counts[INTERFERING]:
+            fields = {'source': SOURCE, 'template': _TOGETHER, 'count': counts[INTERFERING]}
+            fields['name'], index = _ALL_THAT_HURT, [*together.names].index(INTERFERING)
+            found.append(effects.effect_of(together, index, **fields))
+        return found
 
     def notes(self):
         return [
+            'Facilitating heads are open even where this costs, interfering ones closed even where '
+            'it is paid, irrelevant ones open only where it is paid.',
             'Gates are learnt from the training texts; effects are those on other texts.',
             'A role is what more than half of the seeds say. A removed head puts out nothing.',
         ]
-
-    def head_notes(self):
-        alone = effects.notes_of(self.alone, self.roles.shape)
-        return {'role by gates': worded('{}, loss without it: {}', self.roles, alone)}
-
-    @property
-    def _of_gates(self) -> dict[str, Any]:
-        return {'sample': len(self.seeds), 'sample_of': 'seeds', 'source': SOURCE}
-
-    def _role_findings(self) -> Iterator[Finding]:
-        for role, meaning in _MEANINGS.items():
-            those, said = self.roles == role, f'{{estimate}} {{unit}} {meaning}.'
-            yield how_many(f'{role} heads', those, template=said, **self._of_gates)
-        yield measured(
-            'gates that converged',
-            100 * np.isin(np.stack([self.priced, self.paid]), (0, 1)).mean(),
-            unit='% of gates',
-            template='{estimate:.0f} % of gates are exactly closed or exactly open at the end. '
-            'With fewer, train for more epochs.',
-            **self._of_gates,
-        )
-
-    def _together_findings(self) -> Iterator[Finding]:
-        together = self.together
-        if together is None:
-            return
-        for index, role in enumerate(together.names):
-            change = float(together.difference[index])
-            sure = '' if together.corrected[index] <= LEVEL else ', not more than chance'
-            yield effects.effect_of(
-                together,
-                index,
-                name=f'loss without all {role} heads',
-                source=SOURCE,
-                template=f'Removing {{count:{role} head|{role} heads}} at once '
-                f'{"raises" if change > 0 else "lowers"} the loss by {{size:.2g}} {{unit}}{sure}.',
-                numbers={'count': int((self.roles == role).sum()), 'size': abs(change)},
-            )
-
-    def _compared_findings(self) -> Iterator[Finding]:
-        of_texts = effects.sample_of(self.alone, SOURCE)
-        yield effects.count_of(self.alone, 'heads', source=SOURCE)
-        hurts, lower = (self.roles == INTERFERING).ravel(), self.alone.difference < 0
-        if hurts.any():
-            name, kind = 'that alone lower the loss when removed', 'interfering heads'
-            yield how_many(name, lower[hurts], kind, **of_texts)
-        seeds = dataclasses.astuple(self.agreement)[:3]
-        for name, numbers, of in (
-            ('mean gate and increase of the loss', dataclasses.astuple(self.rank), of_texts),
-            ('increase of the loss, and that on other texts', self.reliability, of_texts),
-            ('gates of two seeds', seeds, self._of_gates),
-        ):
-            if np.isfinite(np.ravel(numbers)[0]):
-                yield measured(name, numbers, unit='rank correlation', **of)
 
 
 def roles_of(
@@ -340,16 +308,4 @@ def _draw_gates(result: HeadGating):
     ).captioned(
         'Gates of heads: open in both, a head helps; closed in both, it hurts.',
         dict(zip(grids, sources, strict=True)),
-    )
-
-
-def _draw_effects(result: HeadGating):
-    return plots.head_scatter(
-        {f'rank correlation {result.rank.rank:.2f}': result.gate},
-        np.reshape(result.alone.difference, result.roles.shape),
-        label=f'increase of the loss without it ({result.alone.outcome.unit})',
-        across_label='mean gate',
-    ).captioned(
-        'The mean gate of each head, and the increase of the loss without it. Colours: layers.',
-        plots.Source('heads', 'difference'),
     )

@@ -7,18 +7,17 @@ Shapes: L layers, N heads, E examples.
 
 import dataclasses
 import functools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
 import numpy as np
-import scipy.stats
 
 from bert_secrets_jax import plots
 from bert_secrets_jax.ablation.masked_lm import FEW
 from bert_secrets_jax.ablation.masks import describe, single_heads, with_intact
 from bert_secrets_jax.ablation.resumable import sweep_examples
 from bert_secrets_jax.analyses.common.disabling import checked_metrics
-from bert_secrets_jax.analyses.common.effects import findings_of, intact_of, loss_effects, notes_of
+from bert_secrets_jax.analyses.common.effects import findings_of, loss_effects
 from bert_secrets_jax.analyses.common.learnt import (
     Learnt,
     if_not_learnt,
@@ -37,8 +36,8 @@ from bert_secrets_jax.names import counted
 from bert_secrets_jax.pruning import scores as scoring
 from bert_secrets_jax.pruning.scores import GRADIENT, SHAPLEY, SOURCES, TITLES
 from bert_secrets_jax.runs.cost import HEAD, Costs
-from bert_secrets_jax.runs.findings import measured
-from bert_secrets_jax.runs.result import Finding, Result, drawn, framed
+from bert_secrets_jax.runs.findings import measured, noted
+from bert_secrets_jax.runs.result import Result, drawn, framed
 from bert_secrets_jax.stats.agreement import reliability
 from bert_secrets_jax.stats.correlations import RankAgreement, rank_agreement
 from bert_secrets_jax.stats.effects import Effects
@@ -105,80 +104,68 @@ class Importance(Result):
         grids['score_difference_points'] = 100 * difference
         grids['learnt'] = np.full(difference.shape, not learnt_nothing(self.effects.learnt[-1]))
         effect, *sure = _COLUMNS
+        noun = 'example' if self.same_examples else 'other example'
         return {
             'heads': grids_frame(
                 grids,
-                f'Scores of each head by {len(self.scores.of)} methods, {self._measured_on}, and '
-                f'the change of the loss ({loss.outcome.unit}) without it.',
+                f'Scores of each head by {len(self.scores.of)} methods, measured on '
+                f'{counted(self.scores.examples, noun)}, and the change of the loss '
+                f'({loss.outcome.unit}) and of {METRIC_TITLES[self.effects.metric]} without it.',
                 sure={effect: sure},
                 # The change of the score colours no head: no test is of it.
                 shown=[*self.scores.of, effect],
                 red={(effect, ''): loss.red},
             ),
             'agreement': framed(
-                ('score', 'rank_correlation', 'low', 'high', 'source'),
+                ('score', 'rank_correlation', 'low', 'high', 'source', 'of_a_second_sample'),
                 [
-                    (TITLES[method], *dataclasses.astuple(each), SOURCES[method])
+                    (TITLES[method], *dataclasses.astuple(each), SOURCES[method], self.reliability)
                     for method, each in self.agreement.items()
                 ],
-                'How well each score predicts the increase of the loss (rank correlation).',
+                'How well each score, and a second sample of the loss, predicts the increase of '
+                'the loss (rank correlation).',
             ),
         }
 
     def figures(self):
-        return drawn(self, importance=_draw_ranks, importance_agreement=_draw_agreement)
+        return drawn(self, importance_agreement=_draw_agreement)
 
     def findings(self):
-        loss, worst = self.effects.loss, self.effects.loss.worst
-        score = measured(
-            'score without the head that is worst to lose',
-            100 * self.effects.difference.ravel()[worst],
-            where=loss.names[worst],
-            unit=f'points of {METRIC_TITLES[self.effects.metric]}',
-            sample=loss.sample,
-            source=SOURCE,
-        )
-        found = [
-            *if_not_learnt('the model', self.effects.learnt, loss.sample),
-            *findings_of(loss, 'heads', source=SOURCE),
-            score,
-            intact_of(loss, name='loss with all heads', source=SOURCE),
-        ]
-        return [*unless_noise(found), *self._method_findings()]
+        loss = self.effects.loss
+        found = if_not_learnt('the model', self.effects.learnt, loss.sample)
+        found = unless_noise([*found, *findings_of(loss, 'heads', source=SOURCE)])
+        known = {name: each for name, each in self.agreement.items() if not np.isnan(each.rank)}
+        if known:
+            best = max(known, key=lambda name: known[name].rank)
+            said = measured(
+                'score that agrees most with what losing each head does',
+                dataclasses.astuple(known[best]),
+                unit='rank correlation',
+                template='Of {count:score|scores}, {title} agrees most with what losing a head '
+                'does: rank correlation {estimate:.2f}.',
+                numbers={'count': len(known), 'title': TITLES[best]},
+                sample=loss.sample,
+                source=SOURCES[best],
+            )
+            found.append(said)
+        return found
 
     def notes(self):
-        notes = [
+        few = min(self.scores.examples, self.effects.loss.sample) < FEW
+        sometimes = {
+            'Gradients have no sign: they rank harmful heads high, too.': (
+                GRADIENT in self.scores.parts
+            ),
+            'Intervals of Shapley values are for permutations, not for the examples.': (
+                SHAPLEY in self.agreement
+            ),
+            'With so few examples, intervals are a little too narrow.': few,
+        }
+        return [
             'A head that is taken away puts out nothing. Losing one of two heads that stand in for '
-            'each other may change nothing.'
+            'each other may change nothing.',
+            *noted(sometimes),
         ]
-        if GRADIENT in self.scores.parts:
-            notes.append('Gradients have no sign: they rank harmful heads high, too.')
-        if SHAPLEY in self.agreement:
-            notes.append('Intervals of Shapley values are for permutations, not for the examples.')
-        if min(self.scores.examples, self.effects.loss.sample) < FEW:
-            notes.append('With so few examples, intervals are a little too narrow.')
-        return notes
-
-    def head_notes(self):
-        texts = notes_of(self.effects.loss, self.effects.difference.shape)
-        return {'loss of the task without it': texts}
-
-    @property
-    def _measured_on(self) -> str:
-        count = self.scores.examples
-        if self.same_examples:
-            return f'measured on the same {counted(count, "example")}'
-        return f'measured on {counted(count, "other example")}'
-
-    def _method_findings(self) -> Iterator[Finding]:
-        fields = {'unit': 'rank correlation', 'sample': self.effects.loss.sample}
-        known = [each for each in self.agreement.items() if not np.isnan(each[1].rank)]
-        for method, each in sorted(known, key=lambda item: -item[1].rank):
-            name = f'agreement with what losing each head does: {TITLES[method]}'
-            yield measured(name, dataclasses.astuple(each), source=SOURCES[method], **fields)
-        if self.reliability > max([each.rank for _, each in known] + [0.0]):
-            name = 'highest agreement to expect, that of a second sample'
-            yield measured(name, self.reliability, source=SOURCE, **fields)
 
 
 def _cost(given) -> Costs:
@@ -267,24 +254,6 @@ def importance(
     }
     likely = reliability(effects.increase, seed=seed)
     return Importance(scores, effects, same, agreement, likely)
-
-
-def _draw_ranks(result: Importance):
-    grids = {TITLES[method]: each for method, each in result.scores.of.items()}
-    measured = {'measured': result.effects.increase.mean(axis=0)}
-    return plots.head_grids(
-        {title: _ranks(each) for title, each in (grids | measured).items()},
-        label='rank, from 0 to 1 (matters most)',
-        limits=(0.0, 1.0),
-    ).captioned(
-        f'Rank of each head (1: matters most) by {counted(len(grids), "score")}, '
-        f'{result._measured_on}. "Measured": by the increase of the loss without it.'
-    )
-
-
-def _ranks(values: np.ndarray) -> np.ndarray:
-    order = scipy.stats.rankdata(values, method='ordinal').reshape(values.shape) - 1
-    return order / max(values.size - 1, 1)
 
 
 def _draw_agreement(result: Importance):

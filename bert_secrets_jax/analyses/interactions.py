@@ -100,28 +100,18 @@ class Interactions(Result):
         return drawn(self, interactions=_draw)
 
     def findings(self):
-        losses, of_pairs = self.losses, sample_of(self.losses, SOURCE)
-        real, weaker = losses.corrected <= LEVEL, losses.benjamini_hochberg
-        assert weaker is not None
-        likely = weaker <= LEVEL
-        return [
-            how_many(
-                'pairs that interact',
-                real,
-                'pairs',
-                template='{estimate} of {pairs:pair|pairs} of heads clearly {estimate:|has|have} '
-                'an effect beyond the sum of two.',
-                numbers={'pairs': len(self.points)},
-                **of_pairs,
-            ),
-            how_many(
-                'that lose more together', real & (losses.difference > 0), 'pairs', **of_pairs
-            ),
-            how_many(
-                'that lose less together', real & (losses.difference < 0), 'pairs', **of_pairs
-            ),
-            how_many('by a weaker correction (Benjamini-Hochberg)', likely, 'pairs', **of_pairs),
-        ]
+        losses = self.losses
+        real, more = losses.corrected <= LEVEL, losses.difference > 0
+        pairs = how_many(
+            'pairs that interact',
+            real,
+            'pairs',
+            template='{estimate} {unit} of heads clearly {estimate:|has|have} an effect beyond the '
+            'sum of two: {more:loses|lose} more together, {less} less.',
+            numbers={'more': int((real & more).sum()), 'less': int((real & ~more).sum())},
+            **sample_of(losses, SOURCE),
+        )
+        return [pairs]
 
 
 def _heads(given) -> list[Place] | None:

@@ -10,8 +10,7 @@ Shapes: P pairs, F phenomena, M masks, L layers, N heads.
 
 import dataclasses
 import itertools
-import operator
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -27,6 +26,7 @@ from bert_secrets_jax.analyses.common import effects, marks
 from bert_secrets_jax.analyses.common.disabling import instead
 from bert_secrets_jax.analyses.common.learnt import if_not_learnt
 from bert_secrets_jax.analyses.common.models import Models, one_model
+from bert_secrets_jax.analyses.common.tables import table
 from bert_secrets_jax.analyses.declaration import analysis
 from bert_secrets_jax.brief import check_name
 from bert_secrets_jax.checks import check_enough, check_rules
@@ -43,9 +43,9 @@ from bert_secrets_jax.model.weights import Pretrained
 from bert_secrets_jax.pruning.shapley import coalitions, draw_permutations, shapley_of
 from bert_secrets_jax.runs.call import Call, call
 from bert_secrets_jax.runs.cost import HEAD, Costs
-from bert_secrets_jax.runs.findings import how_many, measured
+from bert_secrets_jax.runs.findings import how_many, measured, noted
 from bert_secrets_jax.runs.input import INPUTS, an_input
-from bert_secrets_jax.runs.result import Finding, Result, drawn, framed
+from bert_secrets_jax.runs.result import Result, drawn, framed
 from bert_secrets_jax.stats.agreement import agreement, reliability, without_noise
 from bert_secrets_jax.stats.corrections import holm
 from bert_secrets_jax.stats.correlations import RankAgreement, rank_agreement
@@ -53,11 +53,9 @@ from bert_secrets_jax.stats.effects import Agreement, Effects, Outcome
 from bert_secrets_jax.stats.student import LEVEL
 
 SOURCE = 'Warstadt et al. 2020, section 3'
-SHARED = 'Fekete and Bjerva 2025'
 # The name of all pairs, which no phenomenon can have.
 ALL = ''
-# Fewer have few rankings, and a rank correlation that stays the same when pairs are left out.
-_FEW_HEADS = 20
+_NEEDED = 'heads that some phenomenon needs'
 _COLUMNS = {'preference': 'value', **effects.TESTED}
 
 
@@ -125,18 +123,13 @@ class MinimalPairs(Result):
     shapley: Mapping[str, np.ndarray] = dataclasses.field(default_factory=dict)
 
     @property
-    def p_chance(self) -> Float[np.ndarray, ' F']:
-        """The p-values of each accuracy of at most one half, corrected for all (Holm)."""
-        return holm(np.array([self.told[name].p_chance for name in self.reliability]))
-
-    @property
     def needed(self) -> Shaped[np.ndarray, 'F M']:
         """Whether each phenomenon needs each head, corrected for all heads and all phenomena."""
         each = [self.effects[name] for name in self.reliability]
         return np.stack([(len(each) * one.corrected <= LEVEL) & (one.gain < 0) for one in each])
 
     def frames(self):
-        unit = self.effects[ALL].outcome.unit
+        unit, names = self.effects[ALL].outcome.unit, list(self.reliability)
         caption = f'Mean preference ({unit}) for the good text without each head; without a name: '
         caption += 'of all pairs. P-values are corrected for all heads, within each phenomenon.'
         heads = effects.frame_of(self.effects, _COLUMNS, caption, 'phenomenon')
@@ -144,107 +137,75 @@ class MinimalPairs(Result):
         if self.shapley:
             values = 100 * np.stack([*self.shapley.values()], axis=1).reshape(2, -1)
             heads['shapley_points'], heads['shapley_standard_error'] = values
-            columns = {
-                **heads.attrs['colours'].columns,
-                'shapley_points': ['shapley_standard_error'],
-            }
-            heads.attrs['colours'] = dataclasses.replace(heads.attrs['colours'], columns=columns)
-        columns = 'pairs', 'accuracy', 'low', 'high', 'p_holm', 'preference', 'reliability'
+            colours = heads.attrs['colours']
+            columns = {**colours.columns, 'shapley_points': ['shapley_standard_error']}
+            heads.attrs['colours'] = dataclasses.replace(colours, columns=columns)
+        told = [self.told[name] for name in names]
+        accuracy, low, high = np.transpose([each.accuracy for each in told])
         counts = 'lengths_differ', 'unknown', 'alike'
-        found = [
-            (
-                name, each.pairs, *each.accuracy, p, self.effects[name].intact, reliable,
-                *operator.attrgetter(*counts)(each),
-            )
-            for (name, reliable), p in zip(self.reliability.items(), self.p_chance, strict=True)
-            for each in [self.told[name]]
-        ]  # fmt: skip
-        caption = f'The share of pairs that are told right, and the mean preference ({unit}).'
-        frames = {'phenomena': framed(('phenomenon', *columns, *counts), found, caption)}
-        frames['heads'] = heads
+        phenomena = table(
+            f'The share of pairs that are told right, and the mean preference ({unit}).',
+            phenomenon=names,
+            pairs=[each.pairs for each in told],
+            accuracy=accuracy,
+            low=low,
+            high=high,
+            p_holm=holm(np.array([each.p_chance for each in told])),
+            preference=[self.effects[name].intact for name in names],
+            reliability=[*self.reliability.values()],
+            **{count: [getattr(each, count) for each in told] for count in counts},
+        )
+        frames = {'phenomena': phenomena, 'heads': heads}
         if self.shared:
             columns = 'phenomenon_a', 'phenomenon_b', 'rank_correlation', 'low', 'high'
             rows = [
-                (*pair, *dataclasses.astuple(each), self._without_noise(pair))
+                (*pair, *dataclasses.astuple(each), without_noise(each.rank, *reliable))
                 for pair, each in self.shared.items()
+                for reliable in [[self.reliability[name] for name in pair]]
             ]
-            caption = "Rank correlations of heads' effects on two phenomena; intervals over pairs."
-            frames['shared'] = framed((*columns, 'without_noise'), rows, caption)
+            caption = "Rank correlations of heads' effects on two phenomena, with intervals over "
+            caption += 'pairs; and their mean, over phenomena (Fekete and Bjerva 2025).'
+            mean = self.agreement.rank, self.agreement.rank_low, self.agreement.rank_high
+            columns += 'without_noise', 'mean', 'mean_low', 'mean_high'
+            frames['shared'] = framed(columns, [(*row, *mean) for row in rows], caption)
         return frames
 
     def figures(self):
-        several = {'shared': _draw_shared} if len(self.reliability) > 2 else {}
-        return drawn(self, accuracy=_draw_accuracy, heads=_draw_heads, **several)
+        return drawn(self, accuracy=_draw_accuracy, heads=_draw_heads)
 
     def findings(self):
-        whole, several = self.told[ALL], len(self.reliability) > 1
+        whole = self.told[ALL]
+        fields = {'source': SOURCE, 'sample': whole.pairs, 'sample_of': 'pairs'}
+        right = measured(
+            'pairs told right',
+            100 * whole.accuracy,
+            unit='% of pairs',
+            template='{estimate:.1f} % of {sample:pair|pairs} are told right ({low:.1f} % to '
+            '{high:.1f} %; guessing: half).',
+            **fields,
+        )
+        learnt, needed = whole.p_chance <= LEVEL, np.asarray(self.needed.any(axis=0))
         test = 'accuracy', float(whole.accuracy[0]), 0.5, whole.p_chance
         return [
             *if_not_learnt('the model', test, whole.pairs),
-            *self._told_findings(),
-            *effects.findings_of(
-                self.effects[ALL], 'heads', source=SOURCE, extremes=whole.p_chance <= LEVEL
-            ),
-            *(self._phenomena_findings() if several else ()),
+            right,
+            *effects.findings_of(self.effects[ALL], 'heads', source=SOURCE, extremes=learnt),
+            *[how_many(_NEEDED, needed, **fields)] * (len(self.reliability) > 1),
         ]
 
     def notes(self):
         whole, least = self.told[ALL], min(each.pairs for each in self.told.values())
-        said = {
-            f'Texts are scored by {self.scored_by}.': True,
-            instead(self.baseline): True,
-            f'{whole.lengths_differ} of {whole.pairs} pairs differ in their number of wordpieces: '
-            'the longer text adds up more terms.': whole.lengths_differ
-            and self.scored_by.startswith('pseudo'),
-            f'{whole.unknown} of {whole.pairs} pairs have words that the tokenizer does not '
-            'know.': whole.unknown,
-            f'{whole.alike} of {whole.pairs} pairs have the same wordpieces in both texts: they '
-            'count as wrong.': whole.alike,
-            'With few pairs, intervals are slightly too narrow.': least < FEW,
-            'With so few heads, rank correlations and their intervals say little.': self.shared
-            and np.prod(self.shape) < _FEW_HEADS,
-        }
-        return [each for each, holds in said.items() if holds]
-
-    def head_notes(self):
-        return {'preference without it': effects.notes_of(self.effects[ALL], self.shape)}
+        return [
+            f'Texts are scored by {self.scored_by}. {instead(self.baseline)}',
+            f'Of {whole.pairs} pairs: {whole.lengths_differ} of unlike numbers of wordpieces, '
+            f'{whole.unknown} with unknown words, {whole.alike} with the same wordpieces in both '
+            'texts (told wrong).',
+            *noted({'With few pairs, intervals are slightly too narrow.': least < FEW}),
+        ]
 
     def head_marks(self):
         what = 'the preference in minimal pairs'
         return marks.mark_effects(self.effects[ALL], self.shape, rank=marks.MASKED_LM, what=what)
-
-    def _without_noise(self, pair: tuple[str, str]) -> float:
-        return without_noise(self.shared[pair].rank, *(self.reliability[each] for each in pair))
-
-    def _told_findings(self) -> Iterator[Finding]:
-        order = sorted(self.reliability, key=lambda name: self.told[name].accuracy[0])
-        labels = {'phenomenon told best': order[-1], 'phenomenon told worst': order[0]}
-        for label, name in {'pairs told right': ALL, **(labels if len(order) > 1 else {})}.items():
-            each, said = self.told[name], '{estimate:.1f} % of {sample:pair|pairs} are told right'
-            said += ' ({low:.1f} % to {high:.1f} %; guessing: half).'
-            yield measured(
-                label,
-                100 * each.accuracy,
-                template='' if name else said,
-                where=name,
-                unit='% of pairs',
-                sample=each.pairs,
-                sample_of='pairs',
-                source=SOURCE,
-            )
-
-    def _phenomena_findings(self) -> Iterator[Finding]:
-        sample = {'sample': self.told[ALL].pairs, 'sample_of': 'pairs'}
-        above, source = self.p_chance <= LEVEL, 'binomial test, Holm 1979'
-        yield how_many('told above chance', above, 'phenomena', source=source, **sample)
-        some = np.asarray(self.needed.any(axis=0))
-        yield how_many('heads that some phenomenon needs', some, source=SOURCE, **sample)
-        of = {'unit': 'rank correlation', 'source': SHARED}
-        found = self.agreement
-        if len(self.reliability) > 2 and np.isfinite(found.rank):
-            ends = found.rank, found.rank_low, found.rank_high
-            sample = {'sample': len(self.reliability), 'sample_of': 'phenomena'}
-            yield measured("heads' effects on two phenomena", ends, **sample, **of)
 
 
 def _needs(given) -> str:
@@ -503,14 +464,3 @@ def _draw_accuracy(result: MinimalPairs):
 def _draw_heads(result: MinimalPairs):
     caption = 'Change of the preference for good texts without each head, over all pairs.'
     return effects.draw_effects('heads', result.effects[ALL], result.shape, caption, ALL)
-
-
-def _draw_shared(result: MinimalPairs):
-    names = list(result.reliability)
-    matrix = np.full((len(names),) * 2, np.nan)
-    for (one, other), each in result.shared.items():
-        places = names.index(one), names.index(other)
-        matrix[places] = matrix[places[::-1]] = each.rank
-    return plots.interaction_matrix(
-        {"heads' effects": matrix}, names, label='rank correlation'
-    ).captioned("The rank correlation of heads' effects on each two phenomena.")

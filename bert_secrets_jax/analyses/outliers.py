@@ -10,7 +10,7 @@ together, then each alone if there are several), E texts.
 import dataclasses
 import functools
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, ClassVar
 
 import numpy as np
@@ -29,7 +29,6 @@ from bert_secrets_jax.analyses.common.effects import (
 from bert_secrets_jax.analyses.common.models import check_several, labels_of, one_model
 from bert_secrets_jax.analyses.common.tables import table
 from bert_secrets_jax.analyses.declaration import analysis
-from bert_secrets_jax.analyses.verdicts import Verdict
 from bert_secrets_jax.compute import Compute
 from bert_secrets_jax.data.masking import Masking
 from bert_secrets_jax.data.tasks import Text
@@ -37,11 +36,12 @@ from bert_secrets_jax.finetune.metrics import predictions
 from bert_secrets_jax.finetune.train import Finetuned
 from bert_secrets_jax.model.config import MASKED_LM
 from bert_secrets_jax.model.weights import Pretrained, check_whole
+from bert_secrets_jax.names import counted
 from bert_secrets_jax.pruning import outliers as layer_norm
 from bert_secrets_jax.pruning.outliers import FEWEST_DRAWS, OutlierDimensions, rank_p
 from bert_secrets_jax.ranges import Range
 from bert_secrets_jax.runs.cost import Costs
-from bert_secrets_jax.runs.findings import how_many, measured
+from bert_secrets_jax.runs.findings import how_many, noted
 from bert_secrets_jax.runs.input import INPUTS
 from bert_secrets_jax.runs.result import Finding, Result, drawn, framed
 from bert_secrets_jax.stats.effects import Effects
@@ -75,6 +75,11 @@ class Without:
         worse = -1 if self.effects.outcome.more_is_better else 1
         return rank_p(worse * float(self.effects.difference[0]), worse * self.random)
 
+    @property
+    def defined(self) -> bool:
+        """Whether the outcome is known without the outliers, and without any random set."""
+        return bool(np.isfinite(self.effects.difference[0]) and np.isfinite(self.random).any())
+
     def rows(self, outcome: str) -> list[tuple]:
         """Return a row of a frame for each set, with the outcome in a column of this name."""
         rows = rows_of(self.effects, {outcome: 'value'} | _COLUMNS)
@@ -91,48 +96,32 @@ class Outliers(Result):
       random: [R, K] The random sets that they are compared with; None if nothing is disabled.
       loss: The effect of disabling on the loss of the masked LM; None if that was not measured.
       scores: The effect on the score of a classifier, by the metric; empty if not measured.
-      examples: The number of examples of the scores.
     """
 
     title: ClassVar[str] = 'Outlier dimensions of LayerNorm'
-    FORMAT: ClassVar[int] = 7
+    FORMAT: ClassVar[int] = 8
 
     found: OutlierDimensions
     disabled: tuple[int, ...]
     random: np.ndarray | None = None
     loss: Without | None = None
     scores: Mapping[str, Without] = dataclasses.field(default_factory=dict)
-    examples: int = 0
 
     def verdicts(self):
-        needs = 'outliers of a masked LM'
-        return [self.verdict or verdicts.not_measured(verdicts.OUTLIERS_NEEDED, needs)]
-
-    @property
-    def _score(self) -> Without | None:
-        return next(iter(self.scores.values()), None)
-
-    @property
-    def names(self) -> list[str]:
-        """The names of the sets that are disabled [S]."""
-        return _names(self.disabled)
-
-    @property
-    def verdict(self) -> Verdict | None:
-        """The verdict on the claim that the outliers are needed; None if it was not measured."""
-        is_about_outliers = set(self.disabled) == set(self.found.dimensions.tolist())
-        if self.loss is None or self.random is None or not is_about_outliers:
-            return None
-        beyond = self.loss.beyond
-        if beyond is None or len(self.random) < 2:
-            return None
-        return verdicts.outliers_are_needed(
-            float(self.loss.effects.difference[0]),
-            self.loss.random,
+        loss, outliers = self.loss, self.found.dimensions.tolist()
+        about_outliers = set(self.disabled) == set(outliers)
+        if loss is None or loss.beyond is None or not about_outliers or len(loss.random) < 2:
+            needs = 'outliers of a masked LM'
+            return [verdicts.not_measured(verdicts.OUTLIERS_NEEDED, needs)]
+        beyond = loss.beyond
+        verdict = verdicts.outliers_are_needed(
+            float(loss.effects.difference[0]),
+            loss.random,
             (float(beyond.difference[0]), float(beyond.low[0]), float(beyond.high[0])),
-            outliers=len(self.disabled),
+            outliers=len(outliers),
             texts=beyond.sample,
         )
+        return [verdict]
 
     def frames(self):
         frames = {'dimensions': self._dimensions()}
@@ -161,131 +150,90 @@ class Outliers(Result):
 
     def _dimensions(self):
         found, every = self.found, np.arange(len(self.found.layers))
-        columns = {'dimension': every, 'outlier': np.isin(every, found.dimensions)}
-        columns['layers'] = found.layers
+        outlier = np.isin(every, found.dimensions)
+        columns = {'dimension': every, 'outlier': outlier, 'layers': found.layers}
         for name, each in found.stands_out.items():
             columns[f'layers_{name}'] = each.sum(axis=0)
         columns['layers_both'] = np.logical_and(*found.stands_out.values()).sum(axis=0)
         for name, each in found.deviations.items():
             columns[f'farthest_{name}_sigma'] = each[np.abs(each).argmax(axis=0), every]
+        published = paper.outlier_dimensions(self.subject.model)
+        if published is not None:
+            columns['published'] = np.isin(every, published)
         order = np.argsort(-found.layers, kind='stable')
         # Those that stand out anywhere, or the nearest ones if none does.
         shown = order[: max(int((found.layers > 0).sum()), 1)]
         return table(
             'Dimensions (from 0) whose scale or bias of the output LayerNorm is more than '
             f'{found.sigma:g} standard deviations from the mean of its layer. An outlier is so in '
-            f'at least {found.at_least} of {_layers(found)}.',
+            f'at least {found.at_least} of {counted(len(found.scale), "layer")}. Chance makes '
+            f'{found.by_chance:.2g}.',
             **{name: each[shown] for name, each in columns.items()},
         )
 
     def figures(self):
         drawings = {'parameters': _draw_parameters}
-        for name, without in {'loss': self.loss, 'score': self._score}.items():
-            if without is not None:
-                drawings[name] = functools.partial(_draw_without, without=without)
+        for name, without in self._defined.items():
+            drawings[name] = functools.partial(_draw_without, without=without)
         return drawn(self, **drawings)
 
     def findings(self):
-        return [*self._weight_findings(), *self._harm_findings()]
-
-    def notes(self):
-        said = [
-            'Dimensions count from 0. A disabled one has scale and bias 0 in each output LayerNorm.'
-        ]
-        if len(self.found.scale) < self.found.at_least:
-            said.append('With so few different layers, dimensions can stand out by chance.')
-        if not self.disabled:
-            return [*said, 'No outlier, so nothing was disabled.']
-        said.append('Random sets are as large and contain no outlier.')
-        if self.loss is None:
-            said.append('The loss was not measured: the model has no masked-LM head.')
-        elif self.loss.effects.sample < FEW:
-            said.append('With few texts, intervals of the loss are slightly too narrow.')
-        if not self.scores:
-            said.append('The score was not measured: there is no fine-tuned model.')
-        return said
-
-    def _weight_findings(self) -> Iterator[Finding]:
         found, outliers = self.found, self.found.dimensions.tolist()
         layers, width = found.scale.shape
-        fields = {'sample': layers, 'sample_of': 'layers', 'source': SOURCE}
-        yield how_many(
+        listed = ', '.join(map(str, outliers)) or 'none'
+        said = how_many(
             'outlier dimensions',
             np.isin(np.arange(width), outliers),
             'dimensions',
-            template='{estimate} {unit} {estimate:|has|have} unusual LayerNorm weights (in '
-            '{at_least} or more of {layers}' + ('; {listed}).' if outliers else ').'),
-            layers=_layers(found),
-            at_least=found.at_least,
-            listed=', '.join(map(str, outliers)),
-            **fields,
+            template='{estimate} {unit} {estimate:|has|have} unusual LayerNorm weights in '
+            '{at_least} or more of {sample:layer|layers}: {listed}.',
+            numbers={'at_least': found.at_least, 'listed': listed},
+            sample=layers,
+            sample_of='layers',
+            source=SOURCE,
         )
-        most = int(found.layers.argmax())
-        if found.layers[most]:
-            yield Finding(
-                name='most layers in which a dimension stands out',
-                where=f'dimension {most}',
-                estimate=int(found.layers[most]),
-                unit=f'of {_layers(found)}',
-                **fields,
-            )
-        name = 'outlier dimensions that chance makes'
-        yield measured(name, found.by_chance, unit='dimensions', **fields)
-        published = paper.outlier_dimensions(self.subject.model)
-        if published is not None:
-            yield how_many(
-                'published outlier dimensions that are among them',
-                np.isin(published, outliers),
-                'dimensions',
-                template='{estimate} {unit} that are published for this model ({published}) '
-                '{estimate:|is|are} among them.',
-                published=', '.join(map(str, published)),
-                **fields,
-            )
+        lost = [self._without(name, each) for name, each in self._defined.items()]
+        if self.loss is not None and self.loss.beyond is not None:
+            name = 'loss beyond random dimensions'
+            lost.append(effect_of(self.loss.beyond, 0, name=name, source=SOURCE))
+        return [said, *lost]
 
-    def _harm_findings(self) -> Iterator[Finding]:
-        if self.loss is not None:
-            effects, beyond = self.loss.effects, self.loss.beyond
-            yield self._without('loss', self.loss)
-            if beyond is not None:
-                yield effect_of(beyond, 0, name='loss beyond random dimensions', source=SOURCE)
-            if len(self.disabled) > 1:
-                largest = 1 + int(np.abs(effects.difference[1:]).argmax())
-                yield effect_of(effects, largest, name='loss without one outlier', source=SOURCE)
-        if self._score is not None:
-            yield self._without('score', self._score)
+    def notes(self):
+        few_layers = len(self.found.scale) < self.found.at_least
+        few_texts = self.loss is not None and self.loss.effects.sample < FEW
+        no_loss, no_score = (self.disabled and not each for each in (self.loss, self.scores))
+        return noted(
+            {
+                'Dimensions count from 0. A disabled one has scale and bias 0 in each output '
+                'LayerNorm. Random sets are as large and contain no outlier.': True,
+                'With so few different layers, dimensions can stand out by chance.': few_layers,
+                'No outlier, so nothing was disabled.': not self.disabled,
+                'The loss was not measured: the model has no masked-LM head.': no_loss,
+                'With few texts, intervals of the loss are slightly too narrow.': few_texts,
+                'The score was not measured: there is no fine-tuned model.': no_score,
+            }
+        )
+
+    @property
+    def _defined(self) -> dict[str, Without]:
+        """Those that were measured, without correlations of predictions that are all alike."""
+        found = {'loss': self.loss, 'score': next(iter(self.scores.values()), None)}
+        return {name: each for name, each in found.items() if each is not None and each.defined}
 
     def _without(self, name: str, without: Without) -> Finding:
         effects = without.effects
-        scale, form = effects.outcome.scale, f'+.{effects.outcome.digits}f'
-        known = without.random[~np.isnan(without.random)]
-        defined = len(known) and not math.isnan(effects.difference[0])
         return effect_of(
             effects,
             0,
             name=f'{name} without the outliers',
             source=SOURCE,
-            template=f'Without {{which}}, {{outcome}} changes by {{estimate:{form}}} {{short}}; '
-            f'without random dimensions by {{mean:{form}}} on average.'
-            if defined
-            else 'Without {which}, {outcome} is not defined: all predictions are the same.',
-            numbers={
-                'which': _the(self.disabled),
-                'outcome': title_of(effects),
-                'mean': scale * float(known.mean()) if defined else math.nan,
-                'short': effects.outcome.unit,
-            },
+            template='Without {which}, {outcome} changes by {estimate:+.2g} {short}; without '
+            'random dimensions by {mean:+.2g} on average.',
+            which=_the(self.disabled),
+            outcome=title_of(effects),
+            short=effects.outcome.unit,
+            mean=effects.outcome.scale * float(np.nanmean(without.random)),
         )
-
-
-def _names(disabled: Sequence[int]) -> list[str]:
-    alone = [f'dimension {each}' for each in disabled]
-    return ['all together', *alone] if len(alone) > 1 else alone
-
-
-def _layers(found: OutlierDimensions) -> str:
-    count = len(found.scale)
-    return 'the one layer' if count == 1 else f'{count} layers'
 
 
 def _the(dimensions: Sequence[int]) -> str:
@@ -397,9 +345,10 @@ def outliers(
     if not disabled:
         return Outliers(found, disabled)
     random = layer_norm.random_sets(config.hidden_size, list(disabled), draws=draws, seed=seed)
-    names, alone = _names(disabled), [[each] for each in disabled]
+    several = len(disabled) > 1
+    names = ['all together'] * several + [f'dimension {each}' for each in disabled]
     # The first pass disables nothing, then come the S sets, and then the random ones.
-    sets = [[], list(disabled), *(alone if len(alone) > 1 else []), *random.tolist()]
+    sets = [[], list(disabled), *([[each] for each in disabled] * several), *random.tolist()]
     count, loss, scores = 1 + len(names), None, {}
     if config.head == MASKED_LM:
         check_several(texts)
@@ -421,13 +370,11 @@ def outliers(
             compared = metric, answers[1:count], answers[0], labels
             effects = assess(*compared, names=names, seed=seed)
             scores[metric] = Without(effects=effects, random=reached[count:] - reached[0])
-    examples = len(texts) if tuned is not None else 0
-    return Outliers(found, disabled, random, loss, scores, examples)
+    return Outliers(found, disabled, random, loss, scores)
 
 
 def _draw_parameters(result: Outliers):
     found, outliers = result.found, result.found.dimensions.tolist()
-    marked = 'Lines: the outliers.' if outliers else 'None is an outlier.'
     return plots.dimensions_by_layer(
         found.deviations,
         {f'dimension {each}': each for each in outliers},
@@ -435,7 +382,7 @@ def _draw_parameters(result: Outliers):
         bound=found.sigma,
     ).captioned(
         'LayerNorm scale and bias of every dimension, layer by layer, compared with the mean of '
-        f'the layer. {marked} Dashed: {found.sigma:g} standard deviations.'
+        f'the layer. Lines: outliers, if any. Dashed: {found.sigma:g} standard deviations.'
     )
 
 

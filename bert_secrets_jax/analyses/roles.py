@@ -4,8 +4,8 @@ Shapes: L layers, N heads, R relations, E examples, T tokens.
 """
 
 import dataclasses
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, ClassVar
+from collections.abc import Mapping, Sequence
+from typing import ClassVar
 
 import numpy as np
 import scipy.stats
@@ -18,8 +18,7 @@ from bert_secrets_jax.analyses.common.tables import (
     Which,
     greatest,
     grids_frame,
-    top_head,
-    worded,
+    table,
 )
 from bert_secrets_jax.analyses.common.texts import TextSettings, encoded_of, in_one_pass
 from bert_secrets_jax.analyses.declaration import analysis
@@ -37,21 +36,23 @@ from bert_secrets_jax.measure.statistics import greatest_at
 from bert_secrets_jax.model.weights import Pretrained
 from bert_secrets_jax.names import head_name
 from bert_secrets_jax.runs.call import Call
-from bert_secrets_jax.runs.findings import extreme, how_many, measured, noted
+from bert_secrets_jax.runs.findings import how_many, noted
 from bert_secrets_jax.runs.input import INPUTS
-from bert_secrets_jax.runs.result import Finding, Result, drawn, framed, given_by
+from bert_secrets_jax.runs.result import Result, drawn, framed, given_by
+from bert_secrets_jax.stats.corrections import holm
 from bert_secrets_jax.stats.student import LEVEL, reach
 
 SOURCE = 'Voita et al. 2019, sections 5 and 6'
 POSITIONAL, SYNTACTIC, RARE = 'positional', 'syntactic', 'rare token'
 ROLES = (POSITIONAL, SYNTACTIC, RARE)
-# The name of gates among the orders in which heads go.
-GATES = 'gates'
 RAREST, TWO_RAREST = 'rarest', 'two rarest'
 # The share of tokens from which on a head is positional, how far a syntactic one is above the best
 # offset, and the share from which on it points to the rarest token, as published.
 LEAST_POSITIONAL, LEAST_GAIN, LEAST_RARE = 0.9, 0.1, 0.5
 _ROUNDS = 10_000
+_LONGER = (
+    'Heads with a role stay longer than others of their layer in {estimate} {unit} of pruning.'
+)
 
 
 @dataclasses.dataclass(frozen=True, repr=False, eq=False)
@@ -119,56 +120,71 @@ class Roles(Result):
     def frames(self):
         roles, (relations, points) = self.of_heads, self._best_relations
         unknown = np.full(points.shape, np.nan)
+        joined = np.vectorize(lambda *each: ', '.join(filter(None, each)) or '–', otypes=[str])
         columns = {
-            'roles': self._named_roles('–'),
+            'roles': joined(*(np.where(those, role, '') for role, those in roles.items())),
             **{column: self.tables[name].mean for name, column in _MEASURED.items()},
             'relation': relations,
             'points_above_offset': points,
             'heterogeneous_share': unknown if self.heterogeneous is None else self.heterogeneous,
             **{f'stays_{name}': each for name, each in self.stays.items()},
         }
-        caption = 'Each head: its roles, greatest attention, best relation, and stay in pruning.'
-        rows = []
-        for role in ROLES:
-            names = [head_name(*place) for place in np.argwhere(roles[role])]
-            rows.append((role, len(names), ', '.join(names) or '–'))
-        return {
-            'heads': grids_frame(columns, caption),
-            'roles': framed(('role', 'heads', 'names'), rows, 'The heads that have each role.'),
+        names = [[head_name(*place) for place in np.argwhere(roles[role])] for role in ROLES]
+        rarest, two_rarest = self.chance
+        frames = {
+            'heads': grids_frame(
+                columns,
+                'Each head: its roles, greatest attention, best relation, and stay in pruning.',
+            ),
+            'roles': table(
+                f'The heads that have each role. Of the ordinary tokens, {rarest:.1%} are the '
+                f'rarest, and {two_rarest:.1%} are one of the two rarest.',
+                role=ROLES,
+                heads=[len(each) for each in names],
+                names=[', '.join(each) or '–' for each in names],
+            ),
         }
+        if self.stays:
+            frames['stays'] = self._survival()
+        return frames
 
     def figures(self):
         return drawn(self, roles=_draw)
 
     def findings(self):
-        return [*self._role_findings(), *self._survival_findings(), *self._map_findings()]
+        roles, fields = self.of_heads, {'source': SOURCE}
+        found = how_many(
+            'heads with a role',
+            self._any_role,
+            template='{estimate} {unit} {estimate:|has|have} a role: {positional} positional, '
+            '{syntactic} syntactic, {rare token} for rare tokens.',
+            numbers={name: int(each.sum()) for name, each in roles.items()},
+            sample=int(self.tables[CONFIDENCE].count),
+            **fields,
+        )
+        stays = self._survival().dropna(subset='p_value')
+        if stays.empty:
+            return [found]
+        longest, p_values = stays[['share_longer', 'p_value']].to_numpy().T
+        longer = (longest > 0) & (holm(p_values) <= LEVEL)
+        fields |= {'sample': self._any_role.size, 'sample_of': 'heads'}
+        name = 'orders of pruning in which heads with a role stay longer'
+        return [found, how_many(name, longer, 'orders', template=_LONGER, **fields)]
 
     def notes(self):
-        sometimes = {
+        few = (
             f'Too few texts to tell which heads point to rare tokens: {self.chance[0]:.0%} of the '
-            'ordinary tokens are the rarest of their text.': self.chance[0] > LEAST_RARE,
-            'Roles are of the pre-trained model, pruning is of its fine-tunings.': self.stays
-            and self.pruned_finetuned,
-            'No treebank was measured: which heads are syntactic is not known.': not self.relations,
-        }
+        )
+        few += 'ordinary tokens are the rarest of their text.'
+        unlike = 'Roles are of the pre-trained model, pruning is of its fine-tunings.'
+        no_trees = 'No treebank was measured: which heads are syntactic is not known.'
         return [
             'Positional: nine of ten tokens attend most to the one before, or to the one after.',
             'Syntactic: it finds a relation ten points above the best offset, on two sets.',
             'To rare tokens: half of the tokens attend to the rarest one, more than by chance.',
-            *noted(sometimes),
+            *noted({few: self.chance[0] > LEAST_RARE}),
+            *noted({unlike: self.stays and self.pruned_finetuned, no_trees: not self.relations}),
         ]
-
-    def head_notes(self):
-        return {'role': self._named_roles('', relations=True)}
-
-    def _named_roles(self, none: str, *, relations: bool = False) -> np.ndarray:
-        """Return the roles of each head in words [L, N], if asked with its best relation."""
-        words: dict[str, Any] = {role: role for role in ROLES}
-        if relations:
-            words[SYNTACTIC] = worded(f'{SYNTACTIC} ({{}})', self._best_relations[0])
-        own = [np.where(those, words[role], '') for role, those in self.of_heads.items()]
-        joined = np.vectorize(lambda *each: ', '.join(filter(None, each)) or none, otypes=[str])
-        return joined(*own)
 
     @property
     def _best_relations(self) -> tuple[np.ndarray, np.ndarray]:
@@ -180,88 +196,24 @@ class Roles(Result):
         names, most = greatest(self.relations, gains)
         return names, 100 * most
 
-    def _role_findings(self) -> Iterator[Finding]:
-        roles = self.of_heads
-        of_texts = {'sample': int(self.tables[CONFIDENCE].count), 'source': SOURCE}
-        yield how_many(
-            'heads with a role',
-            self._any_role,
-            template='{estimate} {unit} {estimate:|has|have} a role.',
-            **of_texts,
-        )
-        for role, those in roles.items():
-            yield how_many(f'heads with a role: {role}', those, **of_texts)
-        means = self.tables[RAREST].mean
-        head = top_head(np.nan_to_num(means, nan=-1))
-        of_tokens = {
-            'unit': '% of tokens',
-            'sample': int(self.tables[RAREST].count),
-            'source': f'{SOURCE}: 66 % and 83 % (one of the two rarest)',
-        }
-        yield extreme(
-            'rarest token',
-            head,
-            100 * means[head],
-            template='{where} points to the rarest token of a text'
-            + ' most often' * (means.size > 1)
-            + ': {estimate:.0f} % of tokens attend to it most (chance: {chance:.0f} %).',
-            chance=100 * self.chance[0],
-            **of_tokens,
-        )
-        of_two = 100 * self.tables[TWO_RAREST].mean[head]
-        yield extreme('one of the two rarest tokens', head, of_two, **of_tokens)
-        for which, chance in zip(('the rarest', 'one of the two rarest'), self.chance, strict=True):
-            yield measured(f'tokens that are {which}', 100 * chance, **of_tokens)
-
-    def _survival_findings(self) -> Iterator[Finding]:
-        any_role = self._any_role
-        for order, stays in self.stays.items():
-            if not 0 < any_role.sum() < any_role.size:
-                return
-            difference, p_value = compare_within_layers(stays, any_role, seed=self.seed)
-            if np.isnan(p_value):
-                return
-            # Gates have no steps: a head is left in the runs in which its gate stays open.
-            of = 'runs' if order == GATES else 'steps'
-            pruned = ' in fine-tunings' * self.pruned_finetuned
-            share, others = (100 * float(stays[those].mean()) for those in (any_role, ~any_role))
-            yield measured(
-                f'heads with a role stay: {order}',
-                100 * difference,
-                unit=f'points of the share of {of}',
-                sample=any_role.size,
-                sample_of='heads',
-                source=SOURCE,
-                p=p_value,
-                template=f'Pruned by {{order}}{pruned}, heads with a role are left in '
-                f'{{share:.0f}} % of the {of} and others in {{others:.0f}} %.',
-                order=order,
-                share=share,
-                others=others,
+    def _survival(self):
+        unknown = np.zeros(self._any_role.shape)
+        maps = unknown if self.heterogeneous is None else self.heterogeneous
+        rows = [
+            (
+                order,
+                *compare_within_layers(each, self._any_role, seed=self.seed),
+                *rank_within_layers(each, maps, seed=self.seed),
             )
-
-    def _map_findings(self) -> Iterator[Finding]:
-        if self.heterogeneous is None:
-            return
-        for order, stays in self.stays.items():
-            rank, p_value = rank_within_layers(stays, self.heterogeneous, seed=self.seed)
-            if np.isnan(rank):
-                continue
-            word = 'longer' if rank > 0 else 'less long'
-            yield measured(
-                f'survivors and heterogeneous maps: {order}',
-                rank,
-                unit='rank correlation',
-                sample=stays.size,
-                sample_of='heads',
-                source='Prasanna et al. 2020: a correlation near zero',
-                p=p_value,
-                template='Within layers, heads with heterogeneous maps ({maps_of} model) stay '
-                '{word} when pruned by {order}: rank correlation {estimate:.2f}.',
-                order=order,
-                maps_of=self.maps_of,
-                word=word,
-            )
+            for order, each in self.stays.items()
+        ]
+        columns = 'order', 'share_longer', 'p_value', 'rank_with_heterogeneous', 'p_of_rank'
+        return framed(
+            columns,
+            rows,
+            'How much longer heads with a role stay in pruning than others of their layer, and the '
+            f'rank correlation with heterogeneous maps ({self.maps_of} model).',
+        )
 
 
 _AT = 'greatest attention at'
@@ -271,6 +223,11 @@ _MEASURED = {
     RAREST: 'greatest_at_rarest',
     TWO_RAREST: 'greatest_at_two_rarest',
     CONFIDENCE: 'confidence',
+}
+_DRAWN = {
+    'previous token': (GREATEST_AT_PREVIOUS, POSITIONAL),
+    'next token': (GREATEST_AT_NEXT, POSITIONAL),
+    'rarest token': (RAREST, RARE),
 }
 
 
@@ -412,23 +369,13 @@ def _p_value(one: np.ndarray, other: np.ndarray, *, seed: int) -> float:
 
 
 def _draw(result: Roles):
-    means = {name: table.mean for name, table in result.tables.items()}
-    grids = {
-        'previous or next token': np.maximum(means[GREATEST_AT_PREVIOUS], means[GREATEST_AT_NEXT]),
-        'rarest token': means[RAREST],
-        'confidence': means[CONFIDENCE],
-    }
-    roles = result.of_heads
     return plots.head_grids(
-        grids,
+        {title: result.tables[name].mean for title, (name, _) in _DRAWN.items()},
         label='share',
         limits=(0.0, 1.0),
-        marked={'previous or next token': roles[POSITIONAL], 'rarest token': roles[RARE]},
+        marked={title: result.of_heads[role] for title, (_, role) in _DRAWN.items()},
     ).captioned(
-        'How often a token attends most to a neighbour or the rarest token, and how much. Circles: '
-        'heads that have the role.',
-        {
-            'rarest token': plots.Source('heads', _MEASURED[RAREST]),
-            'confidence': plots.Source('heads', _MEASURED[CONFIDENCE]),
-        },
+        'How often a token attends most to a neighbour or the rarest token. Circles: heads that '
+        'have the role.',
+        {title: plots.Source('heads', _MEASURED[name]) for title, (name, _) in _DRAWN.items()},
     )

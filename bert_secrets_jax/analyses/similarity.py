@@ -7,7 +7,7 @@ Shapes: M masks, L layers, N heads, E pairs.
 
 import dataclasses
 import functools
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import ClassVar
 
 import numpy as np
@@ -31,8 +31,6 @@ from bert_secrets_jax.checks import check_enough, check_lengths
 from bert_secrets_jax.compute import Compute
 from bert_secrets_jax.data.tasks import Text, as_examples
 from bert_secrets_jax.model.weights import Pretrained
-from bert_secrets_jax.runs.result import Finding
-from bert_secrets_jax.stats.effects import Effects
 from bert_secrets_jax.stats.student import LEVEL
 
 SOURCE = 'cosine similarity, Reimers and Gurevych 2019, section 4'
@@ -59,14 +57,13 @@ class Similarity(EmbeddingEffects):
     def findings(self):
         found = self.intact_findings(SOURCE)
         for name, outcomes in self.outcomes.items():
-            for outcome, each in outcomes.items():
-                about, scored = {'source': SOURCE, 'name': f'{name}, {outcome}'}, CORRELATIONS
-                if outcome.startswith(_KIND):
+            for place, (outcome, each) in enumerate(outcomes.items()):
+                about = {'source': SOURCE, 'name': f'{name}, {outcome}'}
+                if place:
                     found.append(effects.count_of(each, name, **about))
-                    continue
-                found += effects.findings_of(each, name, extremes=outcome in scored, **about)
-                if outcome not in scored:
-                    found += _extremes(each, about['name'])
+                else:
+                    scored = outcome in CORRELATIONS
+                    found += effects.findings_of(each, name, extremes=scored, **about)
         return found
 
     def _drawings(self):
@@ -162,16 +159,6 @@ def similarity(
             outcomes[name][_KIND + kind] = dataclasses.replace(found, outcome=outcome)
     shape = next(iter(chosen.values())).shape[1:]
     return Similarity(baseline, sides, shape, outcomes)
-
-
-def _extremes(each: Effects, label: str) -> Iterator[Finding]:
-    """Yield the greatest change in either direction; sizes have one."""
-    up = 'moved most' if each.outcome.grows else 'raised most'
-    for which, sign in (('lowered most', -1), (up, 1)):
-        index = int((sign * each.difference).argmax())
-        if sign * each.difference[index] > 0:
-            name = f'{label}: {which} without it'
-            yield effects.effect_of(each, index, name=name, source=SOURCE)
 
 
 def _draw_kinds(result: Similarity, kinds: Sequence[str]):

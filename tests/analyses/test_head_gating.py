@@ -98,7 +98,8 @@ def test_a_head_that_hurts_is_found_in_a_model(config, tokenizer):
     assert found.together.difference[0] > 0.1 and found.together.difference[1] < -0.1
     assert found.together.corrected[1] <= 0.05 < found.together.corrected[2]
     said = str(found)
-    assert 'Removing 1 interfering head at once lowers the loss by' in said
+    assert 'Removing 1 interfering head at once changes the loss by -' in said
+    assert '1 of 12 heads helps, 1 hurts, 10 do not matter, 0 are undecided.' in said
     # Alone or together, one head is one head.
     np.testing.assert_allclose(found.alone.difference[11], found.together.difference[1], atol=1e-5)
 

@@ -55,8 +55,7 @@ def test_other_examples_have_scores_of_their_own(tuned, texts):
     assert list(found.agreement) == ['gradient', 'confidence', 'relevance', 'removal']
     assert not found.same_examples and found.scores.examples == 10
     assert '10 other examples' in found.frames()['heads'].attrs['caption']
-    # "Needed" is for what is significant, and a rank is not.
-    assert 'needed' not in f'{found.notes()} {found.figures()["importance"].caption}'
+    assert (found.frames()['agreement']['of_a_second_sample'] == found.reliability).all()
     assert 'Losing one of two heads that stand in for each other may change nothing' in str(
         found.notes()
     )

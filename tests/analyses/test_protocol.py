@@ -109,8 +109,8 @@ def test_a_figure_shows_the_column_that_it_names(results, name):
     for title, figure in figures.items():
         for one in [each for panel in figure['panels'] for each in panel['sets']] if figure else ():
             if not one['rows']:
-                # Ranks, places on a plane and the greater of two are in no column.
-                assert title in ('importance', 'clusters', 'roles'), (title, one['of'])
+                # Places on a plane are in no column.
+                assert title == 'clusters', (title, one['of'])
                 continue
             values = np.mean(
                 [

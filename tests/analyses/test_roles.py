@@ -126,14 +126,21 @@ def test_where_the_greatest_attention_is():
     np.testing.assert_allclose(sure[0], [(0 + 3 * 0.8) / 4, 0.6], atol=1e-6)
 
 
-def test_gates_have_runs_where_orders_have_steps():
+def test_how_long_heads_with_a_role_stay():
     found = roles_of(previous=[[0.95, 0, 0], [0, 0, 0]])
     stays = np.array([[1, 0.5, 0.5], [0.5, 0, 0]])
-    found = dataclasses.replace(found, stays={'gates': stays, 'gradient': stays})
-    gates, steps = (each for each in found.findings() if 'with a role stay' in each.name)
-    for each, unit in ((gates, 'runs'), (steps, 'steps')):
-        assert each.unit == f'points of the share of {unit}' and unit in each.sentence
-        assert (each.numbers['share'], each.numbers['others']) == pytest.approx((100, 30))
+    found = dataclasses.replace(found, stays={'gates': stays, 'gradient': 1 - stays})
+    frame = found.frames()['stays']
+    assert frame['order'].tolist() == ['gates', 'gradient']
+    np.testing.assert_allclose(frame['share_longer'], [0.5, -0.5])
+    assert frame['rank_with_heterogeneous'].isna().all()
+    # Of three heads, one is the longest in a third of the permutations.
+    np.testing.assert_allclose(frame['p_value'], 1 / 3, atol=0.02)
+    assert found.findings()[1].sentence == (
+        'Heads with a role stay longer than others of their layer in 0 of 2 orders of pruning.'
+    )
+    # Where no head has a role, or all have, nothing is said of them.
+    assert len(dataclasses.replace(found, tables=roles_of().tables).findings()) == 1
 
 
 def test_statistics_read_the_texts(model, texts, settings):

@@ -281,7 +281,7 @@ def test_outliers_of_the_model_and_of_its_fine_tuning(study, masked_lm, tmp_path
     results = {'finetune': object.__new__(bs.analyses.Finetuning)}
     assert Given(study, results).finished('outliers') is None
     both = Given(study, results).answer('outliers')
-    assert both.examples == 8 and set(both.scores) == {'f1', 'accuracy'}
+    assert both.scores['f1'].effects.sample == 8 and set(both.scores) == {'f1', 'accuracy'}
     assert both.loss.effects.intact == found.loss.effects.intact
     assert kept(study) == {'outliers'}
 
