@@ -168,9 +168,9 @@ class Finetuning(Result):
             return []
         start, seed = self.starts['pretrained'], self.unlearnt[0]
         place = start.seeds.index(seed)
-        score, p_value = start.last[place][self.tested], start.p_learnt[place]
-        whose, sample = f'the model of seed {seed}', self.dev_examples
-        return [not_learnt(whose, self.tested, score, self.larger_class, p_value, sample)]
+        reached = start.last[place][self.tested], self.larger_class, start.p_learnt[place]
+        whose = f'the model of seed {seed}'
+        return [not_learnt(whose, self.tested, *reached, self.dev_examples)]
 
     def _table1(self):
         columns = {

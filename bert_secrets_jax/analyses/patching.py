@@ -11,7 +11,6 @@ from typing import Any, ClassVar
 import numpy as np
 from jaxtyping import Float
 
-from bert_secrets_jax import plots
 from bert_secrets_jax.ablation.attribution_patching import estimate_patches
 from bert_secrets_jax.ablation.embedding import as_embedder
 from bert_secrets_jax.ablation.masked_lm import assess_losses
@@ -108,7 +107,7 @@ class Patching(Result):
         return self.effects[BOTH].difference + self.errors[method].difference
 
     def figures(self):
-        return drawn(self, patching=_draw, patching_estimates=_draw_estimates)
+        return drawn(self, patching=_draw)
 
     def findings(self):
         each, metric = self.effects[BOTH], self._metric
@@ -331,20 +330,3 @@ def pairs_of(
 def _draw(result: Patching):
     caption = 'Mean change of the metric towards that of the clean texts, in both directions.'
     return effects.draw_effects('heads', result.effects[BOTH], result.shape, caption, BOTH)
-
-
-def _draw_estimates(result: Patching):
-    return plots.head_scatter(
-        {
-            f'{method}\n(rank correlation {result.agreement[method].rank:.2f})': np.reshape(
-                result.estimate(method), result.shape
-            )
-            for method in SOURCES
-        },
-        np.reshape(result.effects[BOTH].difference, result.shape),
-        label=f'exact {effects.label_of(result.total)}',
-        across_label='estimate',
-    ).captioned(
-        'The effect of each head estimated from gradients, and exact. Colours: layers.',
-        plots.Source('heads', 'difference', BOTH),
-    )

@@ -4,9 +4,8 @@ Shapes: S seeds, D draws, K numbers of heads that are removed, L layers, N heads
 """
 
 import dataclasses
-import math
 import pathlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, ClassVar
 
 import numpy as np
@@ -249,30 +248,31 @@ class Pruning(Result):
             heads=self.heads,
         )
 
-    def _best_order(self) -> Iterator[Finding]:
-        """Yield how far the best order is above random ones, where these are enough to tell."""
-        means = {
-            name: over_steps(each, self.kept).mean(axis=0) for name, each in self.curves.items()
+    def _best_order(self) -> list[Finding]:
+        """Return how far the best order is above random ones, where these are enough to tell."""
+        over = {
+            order: over_steps(each, self.kept).mean(axis=0) for order, each in self.curves.items()
         }
-        random = means.pop(RANDOM, np.array([]))
-        best, reached = max(
-            ((name, float(each[0])) for name, each in means.items()),
-            key=lambda each: np.nan_to_num(each[1], nan=-np.inf),
+        random = over.pop(RANDOM, np.array([]))
+        reached, best = max(
+            (np.nan_to_num(each[0], nan=-np.inf), order) for order, each in over.items()
         )
-        if len(random) >= FEWEST_DRAWS and not math.isnan(reached):
-            yield measured(
-                'best order above random orders',
-                100 * (reached - random.mean()),
-                where=ORDERS[best],
-                unit=f'points of {self._title}',
-                p=min(len(means) * rank_p(reached, random), 1.0),
-                tests=len(means),
-                sample=len(random),
-                sample_of='random orders',
-                source=SOURCES.get(best, SOURCE),
-                template='The best order is by {where}: {estimate:+.1f} {unit} over all steps, '
-                'compared with random orders.',
-            )
+        if len(random) < FEWEST_DRAWS or np.isinf(reached):
+            return []
+        found = measured(
+            'best order above random orders',
+            100 * (reached - random.mean()),
+            where=ORDERS[best],
+            unit=f'points of {self._title}',
+            p=min(len(over) * rank_p(float(reached), random), 1.0),
+            tests=len(over),
+            sample=len(random),
+            sample_of='random orders',
+            source=SOURCES.get(best, SOURCE),
+            template='The best order is by {where}: {estimate:+.1f} {unit} over all steps, '
+            'compared with random orders.',
+        )
+        return [found]
 
 
 def _check(given) -> None:

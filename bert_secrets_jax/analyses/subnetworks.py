@@ -37,7 +37,7 @@ from bert_secrets_jax.model.weights import Pretrained, check_whole
 from bert_secrets_jax.paper import prasanna
 from bert_secrets_jax.pruning import subnetworks as kinds
 from bert_secrets_jax.pruning.curves import fleiss_kappa, masks_by_gradients, sparsest
-from bert_secrets_jax.pruning.subnetworks import BAD, GOOD, KINDS, RANDOM
+from bert_secrets_jax.pruning.subnetworks import GOOD, KINDS
 from bert_secrets_jax.ranges import Part
 from bert_secrets_jax.runs.cost import Cost, Costs
 from bert_secrets_jax.runs.findings import measured
@@ -51,8 +51,6 @@ SOURCE = 'Prasanna et al. 2020, sections 3 to 5'
 SHARE = 0.9
 FULL = 'full model'
 _ROWS = FULL, *KINDS
-# The attribute of the published scores, by the kind.
-_PUBLISHED = {FULL: 'full', GOOD: 'good', RANDOM: 'random', BAD: 'bad'}
 
 
 @dataclasses.dataclass(frozen=True, repr=False, eq=False)
@@ -103,7 +101,7 @@ class Subnetworks(Result):
                 difference_points=difference,
                 low=low,
                 high=high,
-                published=[self._published.get(kind, np.nan) for kind in _ROWS],
+                published=self._published,
             ),
             'seeds': table(
                 'The scores of each seed.',
@@ -161,10 +159,10 @@ class Subnetworks(Result):
         ]
 
     @property
-    def _published(self) -> dict[str, float]:
-        """The published scores, by the kind; empty for a task without them."""
+    def _published(self) -> np.ndarray:
+        """The published scores [4]; NaN for a task without them."""
         found = prasanna.SUBNETWORKS.get(self.subject.task or '')
-        return {kind: getattr(found, name) for kind, name in _PUBLISHED.items()} if found else {}
+        return np.array([getattr(found, name, np.nan) for name in ('full', *KINDS)])
 
     @property
     def _points(self) -> dict[str, np.ndarray]:
@@ -328,9 +326,8 @@ def _draw(result: Subnetworks):
     points: dict[str, Any] = {
         title: mean_interval(scores, limits) for title, scores in result._points.items()
     }
-    if result._published:
-        published = 100 * np.array([*result._published.values()])
-        points['published, trained again'] = published, None, None
+    if not np.isnan(result._published).any():
+        points['published, trained again'] = 100 * result._published, None, None
     return plots.points_by_row(_ROWS, points, label=f'{TITLES[result.metric]} (points)').captioned(
         f'{TITLES[result.metric]} of subnetworks of {result.kept.mean():.0f} of '
         f'{result.masks[GOOD][0].size} heads; lines are 95 % intervals over seeds.'

@@ -109,9 +109,6 @@ class SyntaxHeads(RelationHeads, Result):
         """Whether the links are of the paper's kinds, and not such as coreference."""
         return any(name in clark.RELATIONS for name in (*self.relations[:-1], *self.few))
 
-    def _published(self, relation: str) -> clark.PublishedRelation | None:
-        return clark.RELATIONS.get(relation) if self._has_published else None
-
     @property
     def finds(self) -> Bool[np.ndarray, 'R L N 2']:
         """Whether each head finds each relation: the one verdict of sentences, circles and marks.
@@ -213,29 +210,29 @@ class SyntaxHeads(RelationHeads, Result):
     def _best_head(self) -> Finding:
         """Return what the head that is most above the offset finds."""
         place = self._order[0]
-        name, said = self.relations[place], 'finds {estimate:.0%} of the links'
-        if not self.finds[place, *self.best[place]]:
-            said = 'reaches {estimate:.0%} of the links, which {beyond} may explain'
+        best, relation = self.best[place], self.relations[place]
+        doubt = '' if self.finds[place, *best] else ', which {beyond} may explain'
         return extreme(
-            f'{name}: best head',
-            self.best[place][:2],
+            f'{relation}: best head',
+            best[:2],
             shares_found(self.dev, self.best)[:, place],
             unit='share of links',
             sample=int(self.dev.links[place]),
             sample_of='links',
             source=SOURCE,
-            template=f'Relation "{{relation}}": {{where}} {said}; always guessing offset '
-            '{offset:+d} reaches {baseline:.0%}.',
-            relation=plain_relation(name),
+            template='Relation "{relation}": {where} finds {estimate:.0%} of the links'
+            f'{doubt}. Always guessing offset {{offset:+d}} finds {{baseline:.0%}}.',
+            relation=plain_relation(relation),
             beyond=self._beyond,
             offset=int(self.offsets[place]),
             baseline=float(self.dev.baseline[place]),
         )
 
     def _relations(self):
+        known = clark.RELATIONS if self._has_published else {}
         published = [
             (each.head, each.accuracy, each.baseline) if each else _UNPUBLISHED
-            for each in map(self._published, self.relations)
+            for each in map(known.get, self.relations)
         ]
         head, share, at_offset = zip(*published, strict=True)
         random, low, high = self.random.T

@@ -144,13 +144,12 @@ def test_one_verdict_on_each_head(found, p_value):
     result = dataclasses.replace(found, dev=dev, beyond=beyond, kinds=('moved', 'classes'))
     sentence = next(each for each in result.findings() if each.name.endswith('best head')).sentence
     found_it = p_value < 0.05
-    assert (' finds ' in sentence) == found_it
     assert ('which position and word class may explain' in sentence) != found_it
     (marks,) = result.head_marks()
     assert (marks.marks != '').all() == found_it
     assert result.findings()[0].estimate == 4 * found_it
     # Where nothing else was compared, the offset decides.
-    assert ' finds ' in dataclasses.replace(result, kinds=()).findings()[1].sentence
+    assert 'may explain' not in dataclasses.replace(result, kinds=()).findings()[1].sentence
 
 
 def test_on_the_numbers_of_the_paper_the_claims_hold():
