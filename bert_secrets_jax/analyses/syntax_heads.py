@@ -154,7 +154,7 @@ class SyntaxHeads(RelationHeads, Result):
             template='Heads find {estimate} {unit} beyond {beyond}.',
             beyond=self._beyond,
         )
-        # Of links of a single kind, there are only all of them.
+        # With too few links of each kind, there are only all of them.
         return [count, self._best_head()] if better.size else [self._best_head()]
 
     def notes(self):
