@@ -94,9 +94,8 @@ class Patching(Result):
         errors = effects.frame_of(self.errors, _OF_ERRORS, caption, 'method')
         errors['estimate'] = np.concatenate([self.estimate(method) for method in self.errors])
         errors['exact'] = errors['estimate'] - errors['error']
-        for name in ('rank', 'low', 'high'):
-            agreed = {method: getattr(each, name) for method, each in self.agreement.items()}
-            errors[f'agreement_{name}'] = errors['method'].map(agreed)
+        agreed = [dataclasses.astuple(self.agreement[method]) for method in errors['method']]
+        errors[['agreement_rank', 'agreement_low', 'agreement_high']] = agreed
         return {
             'heads': heads.rename(columns={'disabled': 'name'}),
             'estimates': errors.rename(columns={'disabled': 'name'}),

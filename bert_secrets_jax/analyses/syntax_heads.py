@@ -368,7 +368,7 @@ def _beyond(
 def _draw(result: SyntaxHeads):
     frame = result.frames()['relations'].iloc[result._order]
     points = {
-        title: tuple(each and frame[each].to_numpy() for each in columns)
+        title: tuple(None if each is None else frame[each].to_numpy() for each in columns)
         for title, columns in _DRAWN.items()
         if frame[columns[0]].notna().any()
     }
