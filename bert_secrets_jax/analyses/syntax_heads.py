@@ -8,7 +8,7 @@ Axes: R relations, L layers, N heads, 2 ways along a link.
 
 import dataclasses
 from collections.abc import Callable, Sequence
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from jaxtyping import Bool, Float
@@ -367,7 +367,7 @@ def _beyond(
 
 def _draw(result: SyntaxHeads):
     frame = result.frames()['relations'].iloc[result._order]
-    points = {
+    points: dict[str, Any] = {
         title: tuple(None if each is None else frame[each].to_numpy() for each in columns)
         for title, columns in _DRAWN.items()
         if frame[columns[0]].notna().any()

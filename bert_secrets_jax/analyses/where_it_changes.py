@@ -18,7 +18,7 @@ from jaxtyping import Float
 from bert_secrets_jax import plots
 from bert_secrets_jax.analyses import verdicts
 from bert_secrets_jax.analyses.common.changes import SOURCE, last_layers
-from bert_secrets_jax.analyses.common.learnt import Learnt, learnt_nothing, not_learnt
+from bert_secrets_jax.analyses.common.learnt import learnt_nothing, not_learnt
 from bert_secrets_jax.analyses.common.models import needs_own_layers
 from bert_secrets_jax.analyses.common.tables import OF_SHARES, Tables, grids_frame, table
 from bert_secrets_jax.analyses.common.texts import TextSettings, batches_of, with_progress
@@ -196,21 +196,16 @@ class WhereItChanges(Result):
         columns = 'schedule', 'step', 'layer', 'change', 'change_low', 'change_high'
         return framed(columns, rows, '1 less similarity, over dev examples: mean over seeds.')
 
-    def _middle(self, schedule: str) -> Learnt:
-        """Return the test of the model in the middle, ordered by how surely it has learnt."""
-        p_values = self.p_learnt[schedule]
-        middle = np.argsort(p_values)[(len(p_values) - 1) // 2]
-        reached = self.reached[schedule][middle]
-        return self.tested, float(reached), self.larger_class, float(p_values[middle])
-
     def _warnings(self) -> Iterator[Finding]:
         """Yield the warning about each schedule that has taught or changed nothing."""
-        compared = self.compared
+        compared, so = self.compared, 'this schedule is left out'
         for name in self.changes:
+            p_values = self.p_learnt[name]
             if name not in self.learnt:
+                at = _middle(p_values)
+                test = self.tested, float(self.reached[name][at]), self.larger_class
                 which = f'the model in the middle under {name}'
-                test, so = self._middle(name), 'this schedule is left out'
-                found = not_learnt(which, *test, self.dev_examples, so=so)
+                found = not_learnt(which, *test, float(p_values[at]), self.dev_examples, so=so)
                 yield dataclasses.replace(found, name=f'{found.name}: {name}')
             elif name not in compared:
                 yield measured(
@@ -219,15 +214,20 @@ class WhereItChanges(Result):
                     unit='change',
                     source=SOURCE,
                     warning=True,
-                    template='Under {schedule}, no map changed, as if only the head learnt: this '
-                    'schedule is left out.',
+                    template='Under {schedule}, no map changed, as if only the head learnt: {so}.',
                     schedule=name,
+                    so=so,
                 )
 
 
 def _taught(p_values: Float[np.ndarray, 'S']) -> bool:
     """Return whether at least half of the models have learnt the task."""
-    return not learnt_nothing(np.sort(p_values)[(len(p_values) - 1) // 2])
+    return not learnt_nothing(p_values[_middle(p_values)])
+
+
+def _middle(p_values: Float[np.ndarray, 'S']) -> int:
+    """Return the place of the model in the middle, ordered by how surely it has learnt."""
+    return int(np.argsort(p_values)[(len(p_values) - 1) // 2])
 
 
 def agreement(
