@@ -250,9 +250,7 @@ class Pruning(Result):
 
     def _best_order(self) -> list[Finding]:
         """Return how far the best order is above random ones, where these are enough to tell."""
-        over = {
-            order: over_steps(each, self.kept).mean(axis=0) for order, each in self.curves.items()
-        }
+        over = {k: over_steps(v, self.kept).mean(axis=0) for k, v in self.curves.items()}
         random = over.pop(RANDOM, np.array([]))
         reached, best = max(
             (np.nan_to_num(each[0], nan=-np.inf), order) for order, each in over.items()
