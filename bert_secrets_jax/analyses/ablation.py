@@ -41,7 +41,7 @@ from bert_secrets_jax.finetune.train import Finetuned
 from bert_secrets_jax.model.attention import check_baseline
 from bert_secrets_jax.model.weights import Pretrained
 from bert_secrets_jax.names import head_name
-from bert_secrets_jax.runs.findings import measured
+from bert_secrets_jax.runs.findings import agreement_of_grids, measured
 from bert_secrets_jax.runs.result import Finding, framed
 from bert_secrets_jax.stats import significance
 from bert_secrets_jax.stats.effects import VERDICTS
@@ -111,11 +111,9 @@ class Ablation(Disabled):
         return effects.drawn_sets(self, self.sets, told_apart=Disabled.told_apart, effects=_draw)
 
     def findings(self):
-        first = next(iter(self.sets.values()))
-        name = f'{effects.title_of(first.found)} with all heads'
+        warned = next(iter(self.sets.values())).warnings('the intact model')
         found = (each for name in self.sets for each in self._set_findings(name, self.sets[name]))
-        intact = effects.intact_of(first.found, name=name, source=SOURCE)
-        return unless_noise([*first.warnings('the intact model'), *found, intact])
+        return unless_noise([*warned, *found])
 
     @property
     def meaning(self) -> str:
@@ -151,35 +149,15 @@ class Ablation(Disabled):
         yield from effects.findings_of(found, name, source=SOURCE, extremes=not alone)
         if alone or len(found.names) < 2 or np.isnan(found.difference).all():
             return
-        fields = {'unit': effects.unit_of(found), 'sample': found.sample, 'source': SOURCE}
-        if name == 'heads':
-            gain = ablated.gain
-            assert gain is not None
-            yield ablated.mean_of_heads('heads: mean effect')
-            yield measured(
-                'heads: best of nine tenths, measured on the rest',
-                (100 * gain.from_nine_tenths, 100 * gain.low, 100 * gain.high),
-                template='Losing the best head seems to change {outcome} by {naive:+.1f} points; '
-                'where it was not chosen, by {estimate:+.1f}.',
-                numbers={'outcome': effects.title_of(found), 'naive': 100 * gain.naive},
-                **fields,
+        if name == 'heads' or ablated.elsewhere is not None:
+            yield _without_luck(name, ablated)
+        if name == 'heads' and found.difference.size == math.prod(ablated.shape):
+            yield from agreement_of_grids(
+                'heads: rank correlation with the paper',
+                found.difference.reshape(ablated.shape),
+                _published(name, self.subject.task),
+                source=f'{SOURCE}, Figure 8',
             )
-            name = 'heads: best of one half, measured on the other'
-            yield measured(name, 100 * gain.from_half, **fields)
-        if ablated.elsewhere is not None:
-            chosen = ablated.elsewhere
-            yield measured(
-                f'{name}: best, chosen on other examples',
-                (100 * chosen.gain, 100 * chosen.low, 100 * chosen.high),
-                where=found.names[chosen.best],
-                template='Losing {where}, the best on {choosing:other example|other examples}, '
-                'changes the score by {estimate:+.2f} points here, and by {there:+.2f} there.',
-                numbers={'choosing': chosen.choosing, 'there': 100 * chosen.where_chosen},
-                **fields,
-            )
-        published = _published(name, self.subject.task)
-        if published is not None:
-            yield _compared(name, published, ablated)
 
 
 @analysis(
@@ -317,24 +295,30 @@ def _published(name: str, task: str | None) -> np.ndarray | None:
     return None if found is None else found.differences
 
 
-def _compared(name: str, published: np.ndarray, ablated: Ablated) -> Finding:
-    ours, rank = ablated.found.difference, math.nan
-    if published.shape in (ablated.shape[:1], ablated.shape) and published.size == len(ours):
-        rank = paper.spearman(published, ours)
-    numbers = {}
-    for which, index in (('best', published.argmax()), ('worst', published.argmin())):
-        layer, *head = np.unravel_index(index, published.shape)
-        numbers[which] = head_name(layer, *head) if head else f'L{layer + 1}'
-        numbers[f'{which}_change'] = 100 * float(published.flat[index])
-    return Finding(
-        name=f'{name}: rank correlation with the paper',
-        estimate=float(rank),
-        unit='rank correlation',
-        sample=len(ours),
-        sample_of='masks',
-        source=f'{SOURCE}, {_PUBLISHED[name][0]}',
-        template='In the paper, {best} is best to lose ({best_change:+.1f} points) and {worst} '
-        'worst ({worst_change:+.1f})'
-        + ('; rank correlation with ours {estimate:.2f}.' if np.isfinite(rank) else '.'),
-        numbers=numbers,
+def _without_luck(name: str, ablated: Ablated) -> Finding:
+    """Return what losing the best mask does to examples on which it was not chosen."""
+    found, gain, chosen = ablated.found, ablated.gain, ablated.elsewhere
+    if chosen is not None:
+        label, where, there = (
+            'chosen on other examples',
+            found.names[chosen.best],
+            chosen.where_chosen,
+        )
+        here = chosen.gain, chosen.low, chosen.high
+    else:
+        assert gain is not None
+        label, where, there = 'of nine tenths, measured on the rest', '', gain.naive
+        here = gain.from_nine_tenths, gain.low, gain.high
+    return measured(
+        f'{name}: best, {label}',
+        100 * np.array(here),
+        where=where,
+        unit=effects.unit_of(found),
+        sample=found.sample,
+        source=SOURCE,
+        template='Losing {which} changes {outcome} by {there:+.1f} points where it was chosen, and '
+        'by {estimate:+.1f} elsewhere.',
+        which=where or 'the best head',
+        outcome=effects.title_of(found),
+        there=100 * there,
     )

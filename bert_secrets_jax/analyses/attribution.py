@@ -12,10 +12,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import ClassVar
 
 import numpy as np
-import scipy.special
 
 from bert_secrets_jax import plots
-from bert_secrets_jax.ablation.masked_lm import FEW
 from bert_secrets_jax.analyses.common.disabling import assessed_metrics
 from bert_secrets_jax.analyses.common.learnt import Learnt, if_not_learnt, learning_test
 from bert_secrets_jax.analyses.common.models import Models, labels_of, one_model
@@ -56,6 +54,14 @@ EFFECT = 'effect of deleting it'
 _SCORED = 2
 # Probabilities that differ by less are the same.
 _FLAT = 1e-6
+_TEMPLATES = {
+    'texts are too few': '{estimate} of {sample:text|texts} can tell methods apart, and two are '
+    'needed: give more texts, of several tokens each.',
+    'nothing changes': 'Whatever tokens are deleted, the prediction does not change ({unit}: at '
+    'most {estimate:.1g}): has the model learnt anything?',
+    'texts are too short': 'The texts have {estimate:g} tokens that can be deleted (median), too '
+    'few to tell methods apart: give longer texts.',
+}
 # In shorter texts (by their median), shares of tokens are one or two tokens.
 SHORT = 6
 
@@ -67,16 +73,12 @@ class ScoredText:
     Attributes:
       tokens: The T wordpieces.
       special: [T] Whether a token is a [CLS] or [SEP] that the tokenizer added.
-      prediction: The name of the predicted class, or the predicted value of a regression.
-      probability: The probability of the predicted class; NaN of a regression.
       scores: [T] The scores by each method, and under `EFFECT` the fall of the logit of the class
         less the mean of the others if the token is deleted.
     """
 
     tokens: tuple[str, ...]
     special: np.ndarray
-    prediction: str
-    probability: float
     scores: Mapping[str, np.ndarray]
 
 
@@ -94,7 +96,7 @@ class Attribution(Result):
     """
 
     title: ClassVar[str] = 'Which tokens a prediction comes from'
-    FORMAT: ClassVar[int] = 5
+    FORMAT: ClassVar[int] = 6
 
     test: Faithfulness
     classes: int
@@ -123,14 +125,8 @@ class Attribution(Result):
     def _fall(self) -> str:
         return 'change of the value' if self.classes == 1 else 'fall of the probability'
 
-    @property
-    def _curves(self) -> dict[str, np.ndarray]:
-        """The mean over texts of each method at each share, by the measure; NaN without texts."""
-        names = ('comprehensiveness', 'sufficiency')
-        return {name: quietly(np.nanmean, getattr(self.test, name), axis=-1) for name in names}
-
     def frames(self):
-        methods = self.test.methods
+        methods, curves = self.test.methods, ('comprehensiveness', 'sufficiency')
         return {
             'methods': framed(
                 (
@@ -145,9 +141,9 @@ class Attribution(Result):
             'curves': table(
                 f'Mean {self._fall} by the share of tokens that is deleted or kept.',
                 method=np.array(methods)[:, None],
-                measure=np.reshape([*self._curves], (-1, 1, 1)),
+                measure=np.reshape(curves, (-1, 1, 1)),
                 share=self.test.shares,
-                mean=list(self._curves.values()),
+                mean=[quietly(np.nanmean, getattr(self.test, each), axis=-1) for each in curves],
             ),
             'tokens': framed(
                 ('text', 'place', 'token', 'special', *methods, EFFECT),
@@ -189,116 +185,65 @@ class Attribution(Result):
                 yield (method, 'rank correlation with sign', *numbers, SOURCES[method])
 
     def figures(self):
-        if not self.compared:
-            return drawn(self)
-        return drawn(self, attribution_curves=_draw_curves, attribution_methods=_draw_methods)
+        return drawn(self, attribution_methods=_draw) if self.compared else drawn(self)
 
     def findings(self):
-        return [*self._warnings(), *self._measure_findings(), *self._beyond_rivals()]
+        return [*self._warnings(), *self._best_method()]
 
     def notes(self):
         known = [each for each in self.test.methods if each in GLOSSES]
-        few = ['With so few texts, intervals are a little too narrow.']
         return [
             'Scores explain the predicted class, compared with the mean of the others.',
             'Methods that follow attention know no class: they say how much of a token is read.',
             'Without some tokens, a text may be unlike any that the model has seen.',
             *(f'{each[0].upper()}{each[1:]}: {GLOSSES[each]}.' for each in known),
-            *few * (len(self.test.tokens) < FEW),
         ]
 
     def _warnings(self) -> Iterator[Finding]:
-        tokens, texts = self.test.tokens, len(self.test.tokens)
+        tokens = self.test.tokens
         if self.learnt is not None:
-            yield from if_not_learnt('the model', self.learnt, texts)
-        median, warnings = float(np.median(tokens)), []
+            yield from if_not_learnt('the model', self.learnt, len(tokens))
+        median, warnings = float(np.median(tokens)), {}
         if median >= SHORT and not self.compared:
-            said = (
-                '{estimate} of {sample:text|texts} can tell methods apart, and two are needed: '
-                'give more texts, of several tokens each.'
-            )
             enough = int((tokens >= tests.FEWEST_TOKENS).sum())
-            warnings.append(('texts are too few', enough, 'texts', said))
+            warnings['texts are too few'] = enough, 'texts'
         falls = np.abs(self.test.comprehensiveness)
         # Where no text has a token that can be deleted, nothing was tried.
         greatest = float(np.max(falls[~np.isnan(falls)], initial=-1.0))
         if 0 <= greatest < _FLAT:
-            said = (
-                'Whatever tokens are deleted, the prediction does not change ({unit}: at most '
-                '{estimate:.1g}): has the model learnt anything?'
-            )
-            warnings.append(('nothing changes', greatest, self._fall, said))
+            warnings['nothing changes'] = greatest, self._fall
         if median < SHORT:
-            said = (
-                'The texts have {estimate:g} tokens that can be deleted (median), too few to tell '
-                'methods apart: give longer texts.'
-            )
-            warnings.append(('texts are too short', median, 'tokens', said))
-        of = {'warning': True, 'sample': texts, 'sample_of': 'texts', 'source': SOURCE}
-        for name, estimate, unit, said in warnings:
-            yield Finding(name=name, estimate=estimate, unit=unit, template=said, **of)
+            warnings['texts are too short'] = median, 'tokens'
+        of = {'warning': True, 'sample': len(tokens), 'sample_of': 'texts', 'source': SOURCE}
+        for name, (estimate, unit) in warnings.items():
+            yield Finding(name=name, estimate=estimate, unit=unit, template=_TEMPLATES[name], **of)
 
-    def _measure_findings(self) -> Iterator[Finding]:
-        for measure, found in self.compared.items():
-            rivals = [each for each in found.tied if each != found.best]
-            said = '{Best} shows best which tokens matter'
-            if rivals:
-                said = '{count:method|methods} tie for best at showing which tokens matter'
-            if RANDOM in (found.best, *rivals):
-                said = 'No method is clearly better than random tokens'
-            is_rank = measure == 'rank correlation'
+    def _best_method(self) -> Iterator[Finding]:
+        """Yield the best method by the first measure, of which more is better."""
+        for measure, found in list(self.compared.items())[:1]:
+            of = {'sample': found.texts, 'sample_of': 'texts', 'source': SOURCE}
             yield measured(
                 f'best method: {measure}',
                 _interval(found, self.test.methods.index(found.best)),
                 where=found.best,
-                unit="Spearman's rank correlation" if is_rank else self._fall,
-                sample=found.texts,
-                sample_of='texts',
-                source=SOURCE,
-                template=f'{said}, by {{measure}} ({{where}}: {{estimate:.2f}}).',
-                measure=measure,
-                count=len(rivals) + 1,
-                Best=f'{found.best[0].upper()}{found.best[1:]}',
+                unit=measure,
+                template='{best:method|methods} {best:|shows|show} best which tokens matter, by '
+                '{unit} (highest: {where}, {estimate:.2f}).',
+                best=len({found.best, *found.tied}),
+                **of,
             )
-
-    def _beyond_rivals(self) -> Iterator[Finding]:
-        for rival in RIVALS:
-            for measure, found in self.compared.items():
-                if rival not in found.beyond:
-                    continue
-                effects = found.beyond[rival]
-                gain = effects.difference if MEASURES[measure] else -effects.difference
-                for which, better in (('better', gain > 0), ('worse', gain < 0)):
-                    yield how_many(
-                        f'significantly {which} than {rival}: {measure}',
-                        (effects.corrected <= LEVEL) & better,
-                        'methods',
-                        sample=found.texts,
-                        sample_of='texts',
-                        source=SOURCE,
-                    )
+            if gain := found.beyond.get(RANDOM):
+                those = (gain.corrected <= LEVEL) & (gain.difference > 0)
+                said = '{estimate} {unit} {estimate:|is|are} better than random tokens.'
+                name = f'significantly better than random: {measure}'
+                yield how_many(name, those, 'methods', template=said, **of)
 
 
 def _interval(found: Compared, row: int) -> Interval:
     return float(found.mean[row]), float(found.low[row]), float(found.high[row])
 
 
-def _draw_curves(result: Attribution):
-    return plots.share_curves(
-        {
-            measure: dict(zip(result.test.methods, each, strict=True))
-            for measure, each in result._curves.items()
-        },
-        result.test.shares,
-        label=result._fall,
-        grey=RANDOM,
-    ).captioned(
-        f'Mean {result._fall}. Comprehensiveness: without the tokens scored highest. Sufficiency: '
-        'with them alone (less is better).'
-    )
-
-
-def _draw_methods(result: Attribution):
+def _draw(result: Attribution):
     methods, points, filled = result.test.methods, {}, {}
     for measure, found in result.compared.items():
         title = measure if MEASURES[measure] else f'{measure} (less is better)'
@@ -398,20 +343,15 @@ def attribution(
         test=test,
         classes=config.num_labels,
         learnt=learnt,
-        token_scores=tuple(_shown(config.label_names, scores, test, text) for text in texts),
+        token_scores=tuple(_shown(scores, test, text) for text in texts),
         seed=seed,
     )
 
 
-def _shown(names: Sequence[str], scores: TokenScores, test: Faithfulness, text: int) -> ScoredText:
-    logits = scores.logits[text].astype(np.float64)
-    top = int(logits.argmax())
-    of_class = len(logits) > 1
+def _shown(scores: TokenScores, test: Faithfulness, text: int) -> ScoredText:
     return ScoredText(
         tokens=tuple(scores.tokens[text]),
         special=scores.special[text],
-        prediction=names[top] if of_class else f'{logits[0]:.3g}',
-        probability=float(scipy.special.softmax(logits)[top]) if of_class else math.nan,
         scores={method: each[text] for method, each in scores.scores.items()}
         | {EFFECT: test.effects[text]},
     )

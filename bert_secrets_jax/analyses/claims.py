@@ -10,15 +10,17 @@ from bert_secrets_jax.analyses.declaration import analysis
 from bert_secrets_jax.analyses.verdicts import Verdict
 from bert_secrets_jax.names import filled
 from bert_secrets_jax.runs.call import Call
-from bert_secrets_jax.runs.result import Badge, Finding, Result
+from bert_secrets_jax.runs.findings import measured
+from bert_secrets_jax.runs.result import Badge, Result
 
-_ORDER = (
-    verdicts.HOLDS,
-    verdicts.DOES_NOT_HOLD,
-    verdicts.UNDECIDED,
-    verdicts.TOO_FEW,
-    verdicts.NOT_MEASURED,
-)
+# How many claims have each verdict, in the order of a page.
+_COUNTS = {
+    verdicts.HOLDS: '{n} {n:|holds|hold}',
+    verdicts.DOES_NOT_HOLD: '{n} {n:|does|do} not',
+    verdicts.UNDECIDED: f'{{n}} {verdicts.UNDECIDED}',
+    verdicts.TOO_FEW: '{n} with too small a sample',
+    verdicts.NOT_MEASURED: f'{{n}} {verdicts.NOT_MEASURED}',
+}
 
 
 @dataclasses.dataclass(frozen=True, repr=False, eq=False)
@@ -46,32 +48,21 @@ class Claims(Result):
         return {'claims': several.verdicts_frame(self.decided)}
 
     def findings(self):
-        counts = Counter(each.verdict for each in self.decided)
-        said = {
-            verdicts.HOLDS: '{n} {n:|holds|hold}',
-            verdicts.DOES_NOT_HOLD: '{n} {n:|does|do} not',
-            verdicts.TOO_FEW: '{n} with too small a sample',
-        }
-        parts = [
-            filled(said.get(verdict, f'{{n}} {verdict}'), {'n': counts[verdict]})
-            for verdict in _ORDER
-            if counts[verdict]
-        ]
-        papers = list(dict.fromkeys(each.claim.paper for each in self.decided))
+        found = Counter(each.verdict for each in self.decided)
+        parts = [filled(said, {'n': found[each]}) for each, said in _COUNTS.items() if found[each]]
+        papers = dict.fromkeys(each.claim.paper for each in self.decided)
         return [
-            Finding(
-                name='claims that hold',
-                estimate=counts[verdicts.HOLDS],
+            measured(
+                'claims that hold',
+                found[verdicts.HOLDS],
                 unit='claims',
                 sample=len(self.decided),
                 sample_of='claims',
                 source=', '.join(papers),
-                template='{warning}{sample:claim|claims} of {papers}: {counts}.',
-                numbers={
-                    'counts': ', '.join(parts),
-                    'papers': 'the paper' if len(papers) == 1 else 'papers',
-                    'warning': self._warning(),
-                },
+                template='{doubt}{sample:claim|claims} of {papers}: {counts}.',
+                counts=', '.join(parts),
+                papers='the paper' if len(papers) == 1 else 'papers',
+                doubt=self._warning(),
             )
         ]
 
@@ -90,7 +81,7 @@ class Claims(Result):
         )
 
     def badges(self):
-        ordered = sorted(self.decided, key=lambda each: _ORDER.index(each.verdict))
+        ordered = sorted(self.decided, key=lambda each: [*_COUNTS].index(each.verdict))
         return [
             Badge(
                 each.verdict,

@@ -20,7 +20,7 @@ from bert_secrets_jax.measure.divergence import head_divergences
 from bert_secrets_jax.model.weights import Pretrained
 from bert_secrets_jax.names import head_name
 from bert_secrets_jax.runs.findings import measured
-from bert_secrets_jax.runs.result import Result, drawn
+from bert_secrets_jax.runs.result import Finding, Result, drawn
 
 SOURCE = 'Clark et al. 2019, section 6, Figure 6'
 DIVERGENCE = 'divergence between heads'
@@ -31,8 +31,6 @@ BROAD = 'broad'
 OTHER = 'none of these'
 # "Broad" there is an entropy above 3.8 nats, of 4.85 that even attention to 128 tokens has.
 _BROAD_SHARE = 3.8 / np.log(128)
-# So many heads are named as most alike each head.
-_NEAREST = 3
 # Placements of the heads that are tried, and steps of each, as published.
 _STARTS, _STEPS = 5, 1000
 
@@ -112,23 +110,19 @@ class Clusters(Result):
         """The names of the heads [H], such as 'L1-H2'."""
         return [head_name(*head) for head in np.ndindex(self._shape)]
 
-    @property
-    def _apart(self) -> Float[np.ndarray, 'H H']:
-        """The divergences, with infinity between each head and itself."""
-        return self.divergences + np.diag(np.full(len(self.positions), np.inf))
-
     def frames(self):
-        divergences, names, apart = self.divergences, self.names, self._apart
+        divergences, names = self.divergences, np.array(self.names)
+        apart = divergences + np.diag(np.full(len(names), np.inf))
         x, y = self.positions.T
         heads = {
             'x': x,
             'y': y,
             'mostly': self.behaviours,
-            'nearest_head': [names[index] for index in apart.argmin(axis=1)],
+            'nearest_head': names[apart.argmin(axis=1)],
             'divergence_from_it': apart.min(axis=1),
         }
         pairs = np.triu_indices(len(names), 1)
-        first, second = (np.array(names)[each] for each in pairs)
+        first, second = (names[each] for each in pairs)
         closest = np.argsort(divergences[pairs], kind='stable')[:10]
         return {
             'heads': grids_frame(
@@ -150,56 +144,43 @@ class Clusters(Result):
             ),
         }
 
-    def head_notes(self):
-        names = self.names
-        notes = [
-            ', '.join(
-                f'{names[near]} ({row[near]:.3f})'
-                for near in np.argsort(row, kind='stable')[:_NEAREST]
-                if np.isfinite(row[near])
-            )
-            for row in self._apart
-        ]
-        return {'most alike (nats apart)': np.reshape(notes, self._shape)}
-
     def figures(self):
         return drawn(self, clusters=_draw)
 
     def findings(self):
-        layers, divergences = self.layers, self.divergences
-        pairs = np.triu_indices(len(divergences), 1)
-        first = int(divergences[pairs].argmin())
+        layers, nearest = self.layers, self.frames()['nearest'].iloc[0]
         most_similar = measured(
             'most similar heads',
-            divergences[pairs][first],
+            nearest.divergence,
             unit='nats',
-            where=' and '.join(self.names[int(place[first])] for place in pairs),
+            where=nearest.heads,
             sample=int(self.tables[DIVERGENCE].count),
             sample_of='tokens',
             source=SOURCE,
-            template='{where} are most alike: {estimate:.2g} apart (median pair: {median:.2g}).',
-            median=float(np.median(divergences[pairs])),
+            template='{where} are most alike: {estimate:.2g} apart.',
         )
-        difference = layers.between - layers.within
         # A single layer, or single heads of layers, leave nothing to compare.
-        if not np.isfinite(difference):
+        if not np.isfinite(layers.between - layers.within):
             return [most_similar]
-        verdict = 'more alike' if layers.p_value <= LEVEL else 'not clearly more alike'
-        of_layers = measured(
+        return [self._of_layers(), most_similar]
+
+    def _of_layers(self) -> Finding:
+        """Return whether heads of one layer are more alike than others."""
+        layers = self.layers
+        return measured(
             'heads of different layers less heads of one layer',
-            difference,
+            layers.between - layers.within,
             unit='nats',
             sample=len(self.positions),
             sample_of='heads',
             source=SOURCE,
             p=layers.p_value,
             template='Heads of one layer are {verdict} than heads of different layers '
-            '({within:.2f} apart against {between:.2f}, of at most {most:.2f}).',
-            verdict=verdict,
-            most=np.log(2),
-            **dataclasses.asdict(layers),
+            '({within:.2f} apart against {between:.2f}).',
+            verdict='more alike' if layers.p_value <= LEVEL else 'not clearly more alike',
+            within=layers.within,
+            between=layers.between,
         )
-        return [of_layers, most_similar]
 
 
 @analysis(

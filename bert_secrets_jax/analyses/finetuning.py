@@ -26,8 +26,8 @@ class Start:
     Attributes:
       seeds: The seed of each run.
       history: The rows of all training curves, as in `Finetuned.history`.
-      before, last, best: The row of each run on the dev examples before training, after the last
-        epoch, and after its best epoch, which was chosen on the same examples.
+      before, last: The row of each run on the dev examples before training, and after the last
+        epoch.
       p_learnt: The one-sided p-value of each run [runs] if it has learnt nothing: if it is no
         better than always answering the larger class (exact binomial test), or, in a regression, if
         its correlation is zero.
@@ -37,7 +37,6 @@ class Start:
     history: list[dict[str, Any]]
     before: list[dict[str, Any]]
     last: list[dict[str, Any]]
-    best: list[dict[str, Any]]
     p_learnt: tuple[float, ...]
 
 
@@ -56,7 +55,7 @@ class Finetuning(Result):
     """
 
     title: ClassVar[str] = 'Fine-tuning'
-    FORMAT: ClassVar[int] = 2
+    FORMAT: ClassVar[int] = 3
 
     train_texts: str
     train_examples: int
@@ -142,32 +141,26 @@ class Finetuning(Result):
         return drawn(self, learning_curves=_draw)
 
     def findings(self):
-        findings = self._warnings()
+        return [*self._warnings(), *(self._score(*each) for each in self.starts.items())]
+
+    def _score(self, name: str, runs: Start) -> Finding:
+        """Return what is reached from such weights, with an interval over examples."""
         metric = self.metrics[0]
-        fields = {'unit': f'{TITLES[metric]} x 100', 'source': SOURCE}
-        for name, runs in self.starts.items():
-            last, best = (
-                np.mean([100 * row[metric] for row in rows]) for rows in (runs.last, runs.best)
-            )
-            scores = [f'{TITLES[each]} {spread(runs.last, [each])}' for each in self.metrics]
-            reached = measured(
-                f'score from {name} weights',
-                # Its interval is one over examples.
-                [last, *mean_ends(metric, runs.last, self.dev_examples)],
-                sample=self.dev_examples,
-                template='Fine-tuned on {train:example|examples} from {start} weights: {scores} '
-                '({texts}, {dev:example|examples}).',
-                train=self.train_examples,
-                start={'pretrained': 'pre-trained'}.get(name, name),
-                scores=', '.join(scores),
-                dev=self.dev_examples,
-                texts=self.subject.texts,
-                **fields,
-            )
-            name = f'best epoch from {name} weights, chosen on the same examples'
-            count = {'sample': len(runs.seeds), 'sample_of': 'runs'}
-            findings += [reached, measured(name, best, **count, **fields)]
-        return findings
+        mean = np.mean([100 * row[metric] for row in runs.last])
+        scores = [f'{TITLES[each]} {spread(runs.last, [each])}' for each in self.metrics]
+        return measured(
+            f'score from {name} weights',
+            [mean, *mean_ends(metric, runs.last, self.dev_examples)],
+            unit=f'{TITLES[metric]} x 100',
+            sample=self.dev_examples,
+            source=SOURCE,
+            template='Fine-tuned on {train:example|examples} from {start} weights: {scores} '
+            '({texts}, {sample:example|examples}).',
+            train=self.train_examples,
+            start='pre-trained' if name == 'pretrained' else name,
+            scores=', '.join(scores),
+            texts=self.subject.texts,
+        )
 
     def _warnings(self) -> list[Finding]:
         """Return what must be said first: a model that learnt nothing has nothing to tell."""
@@ -175,9 +168,9 @@ class Finetuning(Result):
             return []
         start, seed = self.starts['pretrained'], self.unlearnt[0]
         place = start.seeds.index(seed)
-        score, p_value = start.last[place][self.tested], start.p_learnt[place]
-        whose, sample = f'the model of seed {seed}', self.dev_examples
-        return [not_learnt(whose, self.tested, score, self.larger_class, p_value, sample)]
+        reached = start.last[place][self.tested], self.larger_class, start.p_learnt[place]
+        whose = f'the model of seed {seed}'
+        return [not_learnt(whose, self.tested, *reached, self.dev_examples)]
 
     def _table1(self):
         columns = {
@@ -243,7 +236,6 @@ def finetuning(*tuned: Finetuned, train_texts: str = 'the training texts') -> Fi
                 history=list(each.history),
                 before=list(each.first_scores),
                 last=list(each.scores),
-                best=list(each.best_scores),
                 p_learnt=tuple(map(float, each.p_learnt)),
             )
             for each in tuned

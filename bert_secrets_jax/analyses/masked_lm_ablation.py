@@ -9,11 +9,9 @@ Shapes: M masks, L layers, N heads, E texts.
 
 import dataclasses
 import functools
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
-from bert_secrets_jax import paper
 from bert_secrets_jax.ablation import masked_lm
 from bert_secrets_jax.ablation.masks import describe, with_intact
 from bert_secrets_jax.analyses.common import effects, marks
@@ -66,12 +64,12 @@ class MaskedLMAblation(Result):
     FORMAT: ClassVar[int] = 9
 
     def frames(self):
-        frames, unlearnt = {}, [each.numbers['when'] for each in self._not_learnt()]
+        frames = {}
         for name in self.before:
             without = effects.WITHOUT.get(name, 'each set')
             caption = f'Loss in nats per hidden wordpiece without {without}, and its change.'
             frames[name] = effects.frame_of(self._models(name), _COLUMNS, caption, 'model')
-            frames[name]['learnt'] = ~frames[name]['model'].isin(unlearnt)
+            frames[name]['learnt'] = ~frames[name]['model'].isin(self._unlearnt)
         return frames
 
     def figures(self):
@@ -94,20 +92,13 @@ class MaskedLMAblation(Result):
                 each, name, name=f'{name} {_WHEN[when]}', source=SOURCE
             )
         ]
-        found += [*self._loss_findings(), *self._tuning_findings()]
+        if self.tuning is not None:
+            name = 'change of the loss by fine-tuning, read with the same head'
+            found.append(effects.effect_of(self.tuning, 0, name=name, source=SOURCE))
         return unless_noise([*self._not_learnt(), *found])
 
     def notes(self):
-        said = [f'{self._hidden} {instead(self.baseline)} Other texts may need other heads.']
-        if next(iter(self.before.values())).sample < masked_lm.FEW:
-            said.append('With few texts, intervals are slightly too narrow.')
-        return said
-
-    def head_notes(self):
-        return {
-            f'loss without it, {_WHEN[when]} (nats)': effects.notes_of(each, self.shape)
-            for when, each in self._models('heads').items()
-        }
+        return [f'{self._hidden} {instead(self.baseline)} Other texts may need other heads.']
 
     def head_marks(self):
         if 'heads' not in self.before:
@@ -125,55 +116,31 @@ class MaskedLMAblation(Result):
         sets = {'before': self.before, 'after': self.after}
         return {when: each[name] for when, each in sets.items() if name in each}
 
-    def _not_learnt(self) -> Iterator[Finding]:
-        """Return the warning about each model that is not surely better than guessing."""
+    @property
+    def _unlearnt(self) -> dict[str, float]:
+        """The one-sided p-values of the models that are not surely better than guessing."""
+        p_values = {}
         for when, each in self.guessing.items():
-            better, half = each.difference[0] < 0, float(each.p_value[0]) / 2
-            if learnt_nothing(p_value := half if better else 1 - half):
-                yield effects.effect_of(
-                    each,
-                    0,
-                    name=f'loss {_WHEN[when]} less that of guessing',
-                    source='entropy, Chao and Shen 2003',
-                    warning=True,
-                    p=p_value,
-                    template='Not learnt {which}: loss {loss:.3g}, not clearly below guessing by '
-                    'frequency ({guess:.3g}); what follows is noise.',
-                    numbers={
-                        'when': when,
-                        'which': _WHEN[when],
-                        'loss': each.value[0],
-                        'guess': each.intact,
-                    },
-                )
+            half = float(each.p_value[0]) / 2
+            p_values[when] = half if each.difference[0] < 0 else 1 - half
+        return {when: p_value for when, p_value in p_values.items() if learnt_nothing(p_value)}
 
-    def _loss_findings(self) -> Iterator[Finding]:
-        for when, each in self._models(next(iter(self.before))).items():
-            intact = effects.intact_of(each, name=f'loss {_WHEN[when]}', source=SOURCE)
-            yield intact
-            yield dataclasses.replace(
-                intact,
-                name=f'perplexity {_WHEN[when]}',
-                estimate=math.exp(min(each.intact, 700)),
-                unit='perplexity',
-                template='Perplexity {when}: {estimate:,.1f}.',
-                numbers={'when': _WHEN[when]},
-            )
-
-    def _tuning_findings(self) -> Iterator[Finding]:
-        if self.tuning is None:
-            return
-        name = 'change of the loss by fine-tuning, read with the same head'
-        yield effects.effect_of(self.tuning, 0, name=name, source=SOURCE)
-        heads = [each.difference for each in self._models('heads').values()]
-        if len(heads) == 2:
-            yield Finding(
-                name='rank correlation of heads before and after fine-tuning',
-                estimate=paper.spearman(*heads),
-                unit='rank correlation',
-                sample=len(heads[0]),
-                sample_of='heads',
-                source=SOURCE,
+    def _not_learnt(self) -> Iterator[Finding]:
+        """Yield the warning about each of them."""
+        for when, p_value in self._unlearnt.items():
+            each = self.guessing[when]
+            yield effects.effect_of(
+                each,
+                0,
+                name=f'loss {_WHEN[when]} less that of guessing',
+                source='entropy, Chao and Shen 2003',
+                warning=True,
+                p=p_value,
+                template='Not learnt {which}: loss {loss:.3g}, not clearly below guessing by '
+                'frequency ({guess:.3g}); what follows is noise.',
+                which=_WHEN[when],
+                loss=each.value[0],
+                guess=each.intact,
             )
 
 

@@ -11,10 +11,9 @@ from typing import Any, ClassVar
 import numpy as np
 from jaxtyping import Float
 
-from bert_secrets_jax import plots
 from bert_secrets_jax.ablation.attribution_patching import estimate_patches
 from bert_secrets_jax.ablation.embedding import as_embedder
-from bert_secrets_jax.ablation.masked_lm import FEW, assess_losses
+from bert_secrets_jax.ablation.masked_lm import assess_losses
 from bert_secrets_jax.ablation.patched_metrics import AnyMetric, intact_answers
 from bert_secrets_jax.ablation.patching import Patched, as_read, patch
 from bert_secrets_jax.analyses.common import effects
@@ -31,7 +30,7 @@ from bert_secrets_jax.model.weights import Pretrained, with_pooling
 from bert_secrets_jax.names import head_name
 from bert_secrets_jax.runs.call import Call, call
 from bert_secrets_jax.runs.cost import Costs
-from bert_secrets_jax.runs.findings import how_many, measured
+from bert_secrets_jax.runs.findings import how_many
 from bert_secrets_jax.runs.input import INPUTS, an_input
 from bert_secrets_jax.runs.result import Result, drawn
 from bert_secrets_jax.stats.correlations import RankAgreement, rank_agreement
@@ -84,7 +83,10 @@ class Patching(Result):
 
     def frames(self):
         unit = effects.unit_of(self.total)
-        caption = f'Changes by the {self.of} of each head of the other text ({unit}).'
+        caption = (
+            f'Changes by the {self.of} of each head of the other text ({unit}; from corrupted '
+        )
+        caption += f'to clean texts: {self.total.difference[0]:.2g}).'
         heads = effects.frame_of(self.effects, effects.TESTED, caption, 'direction')
         names = ['share', 'share_low', 'share_high']
         heads[names] = np.concatenate([self.shares[each] for each in self.effects])
@@ -92,6 +94,8 @@ class Patching(Result):
         errors = effects.frame_of(self.errors, _OF_ERRORS, caption, 'method')
         errors['estimate'] = np.concatenate([self.estimate(method) for method in self.errors])
         errors['exact'] = errors['estimate'] - errors['error']
+        agreed = [dataclasses.astuple(self.agreement[method]) for method in errors['method']]
+        errors[['agreement_rank', 'agreement_low', 'agreement_high']] = agreed
         return {
             'heads': heads.rename(columns={'disabled': 'name'}),
             'estimates': errors.rename(columns={'disabled': 'name'}),
@@ -102,57 +106,27 @@ class Patching(Result):
         return self.effects[BOTH].difference + self.errors[method].difference
 
     def figures(self):
-        return drawn(self, patching=_draw, patching_estimates=_draw_estimates)
+        return drawn(self, patching=_draw)
 
     def findings(self):
-        metric, each, share = self._metric, self.effects[BOTH], self.shares[BOTH][:, 0]
-        most = int(np.abs(each.difference).argmax())
-        said = '{where} moves the {metric} most, by {estimate:.2g} {unit}'
-        if np.isfinite(share[most]):
-            said += ': {share:.0%} of the difference between the texts'
-        numbers: dict[str, Any] = {'source': SOURCE, 'numbers': {'metric': metric}}
-        found = [
-            how_many(
-                'heads with a significant effect',
-                each.corrected <= LEVEL,
-                template='{estimate} {unit} {estimate:|moves|move} the {metric} significantly when '
-                'put into the other text.',
-                **effects.sample_of(self.total, SOURCE) | numbers,
-            ),
-            effects.effect_of(
-                each,
-                most,
-                name='head with the greatest effect',
-                source=SOURCE,
-                template=f'{said}.',
-                numbers={'metric': metric, 'share': share[most]},
-            ),
-            effects.effect_of(
-                self.total,
-                0,
-                name='clean texts less corrupted ones',
-                template='From corrupted to clean texts, the {metric} changes by {estimate:.2g} '
-                '{unit} ({low:.2g} to {high:.2g}).',
-                **numbers,
-            ),
-        ]
-        for method, source in SOURCES.items():
-            of: dict[str, Any] = effects.sample_of(self.total, source)
-            of |= {'numbers': {'method': method}}
-            template = 'Estimates by {method} rank heads as exact effects do: {unit} {estimate:.2f}'
-            found.append(
-                measured(
-                    f'{method}: agreement with exact effects',
-                    dataclasses.astuple(self.agreement[method]),
-                    unit='rank correlation',
-                    template=f'{template} ({{low:.2f}} to {{high:.2f}}).',
-                    **of,
-                )
-            )
-            wrong = self.errors[method].corrected <= LEVEL
-            said = '{estimate} {unit} {estimate:|is|are} estimated significantly wrong by {method}.'
-            found.append(how_many(f'{method}: heads estimated wrong', wrong, template=said, **of))
-        return found
+        each, metric = self.effects[BOTH], self._metric
+        count = how_many(
+            'heads with a significant effect',
+            each.corrected <= LEVEL,
+            template='{estimate} {unit} {estimate:|moves|move} the {metric} significantly when '
+            'put into the other text.',
+            metric=metric,
+            **effects.sample_of(self.total, SOURCE),
+        )
+        greatest = effects.effect_of(
+            each,
+            int(np.abs(each.difference).argmax()),
+            name='head with the greatest effect',
+            source=SOURCE,
+            template='{where} moves the {metric} most, by {estimate:.2g} {unit}.',
+            metric=metric,
+        )
+        return [count, greatest]
 
     def notes(self):
         said = [
@@ -163,15 +137,7 @@ class Patching(Result):
             said.append('Closeness: the cosine with the clean text less that with the other one.')
         if np.isnan(self.shares[BOTH]).all():
             said.append('Clean texts do not have a significantly greater metric: no share is told.')
-        if self.total.sample < FEW:
-            said.append('With few pairs, intervals are slightly too narrow.')
         return said
-
-    def head_notes(self):
-        return {
-            f'{self._metric} by its {self.of}, {direction}': effects.notes_of(each, self.shape)
-            for direction, each in self.effects.items()
-        }
 
     @property
     def _metric(self) -> str:
@@ -363,20 +329,3 @@ def pairs_of(
 def _draw(result: Patching):
     caption = 'Mean change of the metric towards that of the clean texts, in both directions.'
     return effects.draw_effects('heads', result.effects[BOTH], result.shape, caption, BOTH)
-
-
-def _draw_estimates(result: Patching):
-    return plots.head_scatter(
-        {
-            f'{method}\n(rank correlation {result.agreement[method].rank:.2f})': np.reshape(
-                result.estimate(method), result.shape
-            )
-            for method in SOURCES
-        },
-        np.reshape(result.effects[BOTH].difference, result.shape),
-        label=f'exact {effects.label_of(result.total)}',
-        across_label='estimate',
-    ).captioned(
-        'The effect of each head estimated from gradients, and exact. Colours: layers.',
-        plots.Source('heads', 'difference', BOTH),
-    )

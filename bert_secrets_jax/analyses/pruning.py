@@ -4,10 +4,8 @@ Shapes: S seeds, D draws, K numbers of heads that are removed, L layers, N heads
 """
 
 import dataclasses
-import functools
-import math
 import pathlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, ClassVar
 
 import numpy as np
@@ -19,7 +17,7 @@ from bert_secrets_jax.analyses import verdicts
 from bert_secrets_jax.analyses.common import models as arguments
 from bert_secrets_jax.analyses.common.disabling import checked_metrics
 from bert_secrets_jax.analyses.common.learnt import Learnt, learning_test, seeds_not_learnt
-from bert_secrets_jax.analyses.common.tables import grids_frame, table, worded
+from bert_secrets_jax.analyses.common.tables import grids_frame, table
 from bert_secrets_jax.analyses.declaration import analysis
 from bert_secrets_jax.brief import check_name
 from bert_secrets_jax.compute import Compute
@@ -38,7 +36,7 @@ from bert_secrets_jax.ranges import CountOrZero, Range
 from bert_secrets_jax.runs.cost import MANY, Cost, Costs
 from bert_secrets_jax.runs.findings import Interval, measured, noted
 from bert_secrets_jax.runs.result import Finding, Result, drawn
-from bert_secrets_jax.stats.scores import METRICS, quietly
+from bert_secrets_jax.stats.scores import METRICS
 from bert_secrets_jax.stats.significance import weighted_scores
 
 SOURCE = 'Michel et al. 2019, section 4.2'
@@ -48,6 +46,7 @@ Tolerance = Annotated[float, Range(0.0, 1.0, whole=False, without=1.0)]
 TOLERANCE = 0.01
 # Random orders: with one less than 19, none would be so rare that its rank is significant.
 DRAWS = 20
+_ORDER = 'pruning in the order of gradients'
 # A step is one at a share of heads if it is not farther from it.
 _NEAR = 0.05
 
@@ -145,6 +144,9 @@ class Pruning(Result):
                 high=most,
                 where_chosen_points=[100 * each.where_chosen for each in chosen],
                 heads_removed=[describe(each.mask) for each in chosen],
+                published_share_that_can_go=np.array(
+                    michel.PRUNABLE.get(self.subject.task or '', np.nan)
+                ),
             ),
             'heads': grids_frame(
                 {'share_of_steps_kept': np.stack([*self.stays.values()]).mean(axis=1)},
@@ -162,26 +164,20 @@ class Pruning(Result):
         return frames
 
     def figures(self):
-        return drawn(self, pruning=_draw_curves, pruning_heads=_draw_heads)
+        return drawn(self, pruning=_draw)
 
     def findings(self):
-        return [
-            *seeds_not_learnt(self.seeds, self.learnt, 'the model', self.examples),
-            *self._chosen_findings(),
-            *self._order_findings(),
-            *self._agreement_findings(),
-        ]
+        warnings = seeds_not_learnt(self.seeds, self.learnt, 'the model', self.examples)
+        return [*warnings, self._sparsest(), *self._best_order()]
 
     def notes(self):
         random = self.curves.get(RANDOM)
-        few = random is not None and len(random.draws) < FEWEST_DRAWS
         sometimes = {
             f'Orders and the sparsest model come from {self._others}: where these are the same, '
             'scores are too good.': self.shared,
-            'P-values of orders are not corrected for the number of orders.': (
-                random is not None and len(self.curves) > 2
+            f'It takes {FEWEST_DRAWS} random orders to tell whether another one is better.': (
+                random is not None and random.draws.shape[1] < FEWEST_DRAWS
             ),
-            f'It takes {FEWEST_DRAWS} random orders to tell whether another one is better.': few,
         }
         return [
             'A head that is removed puts out nothing, and nothing is trained again.',
@@ -192,42 +188,33 @@ class Pruning(Result):
     def gives(self):
         return {'stays': {ORDERS[order]: each.mean(axis=0) for order, each in self.stays.items()}}
 
-    def head_notes(self):
-        order = self._best_order
-        share = self.stays[order].mean(axis=0)
-        texts = worded('{:.0%} ({})', share, ORDERS[order])
-        return {'share of pruning steps that keep it': texts}
-
     def verdicts(self):
-        order, share = 'pruning in the order of gradients', 1 - verdicts.SHARE_THAT_CAN_GO
-        step = int(np.abs(self.kept / self.heads - share).argmin())
-        can_go = verdicts.not_measured(verdicts.HEADS_CAN_GO, order)
-        tells = verdicts.not_measured(verdicts.ORDER_TELLS, f'{order} and in random orders')
         curve = self.curves.get(GRADIENT)
+        tells = verdicts.not_measured(verdicts.ORDER_TELLS, f'{_ORDER} and in random orders')
         if curve is None:
-            return [can_go, tells]
-        change = _points(curve, step) / 100
+            return [verdicts.not_measured(verdicts.HEADS_CAN_GO, _ORDER), tells]
+        if self.lead is not None and np.isfinite(self.lead).all():
+            ordered, random = (over_steps(each, self.kept) for each in (curve, self.curves[RANDOM]))
+            tells = verdicts.order_tells(self.lead, ordered[:, 0], random, examples=self.examples)
+        return [self._can_go(curve), tells]
+
+    def _can_go(self, curve: Curve):
+        share = 1 - verdicts.SHARE_THAT_CAN_GO
+        step = int(np.abs(self.kept / self.heads - share).argmin())
+        kept, change, needs = int(self.kept[step]), _points(curve, step) / 100, _ORDER
         # With few heads, or with other steps, none may be near this share.
-        if abs(self.kept[step] / self.heads - share) > _NEAR:
-            can_go = verdicts.not_measured(
-                verdicts.HEADS_CAN_GO,
-                f'a step of pruning with about {share:.0%} of the heads left; the nearest one has '
-                f'{self.kept[step]} of {self.heads}',
-            )
+        if abs(kept / self.heads - share) > _NEAR:
+            needs = f'a step of pruning with about {share:.0%} of the heads left; the nearest one '
+            needs += f'has {kept} of {self.heads}'
         elif np.isfinite(change).all():
-            can_go = verdicts.heads_can_go(
+            return verdicts.heads_can_go(
                 tuple(change.tolist()),
                 curve.draws[:, 0, step],
-                kept=int(self.kept[step]),
+                kept=kept,
                 heads=self.heads,
                 examples=self.examples,
             )
-        if self.lead is not None and np.isfinite(self.lead).all():
-            random = over_steps(self.curves[RANDOM], self.kept)
-            tells = verdicts.order_tells(
-                self.lead, over_steps(curve, self.kept)[:, 0], random, examples=self.examples
-            )
-        return [can_go, tells]
+        return verdicts.not_measured(verdicts.HEADS_CAN_GO, needs)
 
     def kappa(self, order: str, step: int) -> float:
         """Return how far models agree on the heads left at a step (`curves.fleiss_kappa`)."""
@@ -243,85 +230,47 @@ class Pruning(Result):
     def _others(self) -> str:
         return arguments.elsewhere(self.measured_on, self.shared)
 
-    @property
-    def _measured(self) -> Callable[..., Finding]:
-        unit = f'points of {self._title}'
-        return functools.partial(measured, unit=unit, sample=self.examples, source=SOURCE)
-
-    @property
-    def _best_order(self) -> str:
-        """The order with the highest mean score over all steps."""
-        named = [order for order in self.curves if order != RANDOM]
-        return max(named, key=lambda order: _mean(self.curves[order]))
-
-    @property
-    def _half(self) -> int:
-        """The step at which about half of the heads are left."""
-        return int(np.abs(self.kept - self.heads / 2).argmin())
-
-    def _chosen_findings(self) -> Iterator[Finding]:
-        several = len(self.chosen) > 1
-        published = michel.PRUNABLE.get(self.subject.task or '')
-        yield self._measured(
+    def _sparsest(self) -> Finding:
+        """Return how many heads are enough, mean over fine-tunings."""
+        return measured(
             'sparsest model',
             np.mean([each.kept for each in self.chosen]),
-            where='mean over fine-tunings' if several else ORDERS[self.chosen[0].order],
             unit='heads',
+            sample=self.examples,
+            source=SOURCE,
             template='On average, '
-            * several
+            * (len(self.chosen) > 1)
             + '{estimate:.3g} of {heads} heads are enough to stay within '
-            '{tolerance:point|points} of {metric} (chosen on {others}'
-            + ('; published: {published:.0f} % can go).' if published else ').'),
+            '{tolerance:point|points} of {metric} (chosen on {others}).',
             tolerance=100 * self.tolerance,
             metric=self._title,
             others=self._others,
             heads=self.heads,
-            published=100 * (published or 0),
         )
-        changes = np.array([_points(each) for each in self.chosen])
-        if np.isfinite(changes).all():
-            change = changes[:, 0].mean() if several else changes[0]
-            yield self._measured('sparsest model: change', change)
 
-    def _order_findings(self) -> Iterator[Finding]:
-        half, random = self._half, self.curves.get(RANDOM)
-        for order in sorted(self.curves, key=lambda each: -_mean(self.curves[each])):
-            curve, source = self.curves[order], SOURCES.get(order, SOURCE)
-            if np.isnan(curve.difference[half]):
-                continue
-            name = f'{self.kept[half]} of {self.heads} heads left: {ORDERS[order]}'
-            yield self._measured(name, _points(curve, half), source=source)
-            if random is None or order == RANDOM:
-                continue
-            others, (lead, *_) = (
-                over_steps(each, self.kept).mean(axis=0) for each in (random, curve)
-            )
-            if len(others) >= FEWEST_DRAWS:
-                yield self._measured(
-                    f'over all steps, above random orders: {ORDERS[order]}',
-                    100 * (lead - others.mean()),
-                    p=rank_p(float(lead), others),
-                    sample=len(others),
-                    sample_of='random orders',
-                    source=source,
-                )
-
-    def _agreement_findings(self) -> Iterator[Finding]:
-        order = self._best_order
-        kappa = self.kappa(order, self._half)
-        if not math.isnan(kappa):
-            yield measured(
-                'agreement over fine-tunings',
-                kappa,
-                unit="Fleiss' kappa",
-                sample=len(self.seeds),
-                sample_of='fine-tunings',
-                source='Prasanna et al. 2020',
-                template='{sample} fine-tunings agree on which {kept} heads stay (order: {order}) '
-                'by a kappa of {estimate:.2f}, where zero is chance.',
-                kept=int(self.kept[self._half]),
-                order=ORDERS[order],
-            )
+    def _best_order(self) -> list[Finding]:
+        """Return how far the best order is above random ones, where these are enough to tell."""
+        over = {k: over_steps(v, self.kept).mean(axis=0) for k, v in self.curves.items()}
+        random = over.pop(RANDOM, np.array([]))
+        reached, best = max(
+            (np.nan_to_num(each[0], nan=-np.inf), order) for order, each in over.items()
+        )
+        if len(random) < FEWEST_DRAWS or np.isinf(reached):
+            return []
+        found = measured(
+            'best order above random orders',
+            100 * (reached - random.mean()),
+            where=ORDERS[best],
+            unit=f'points of {self._title}',
+            p=min(len(over) * rank_p(float(reached), random), 1.0),
+            tests=len(over),
+            sample=len(random),
+            sample_of='random orders',
+            source=SOURCES.get(best, SOURCE),
+            template='The best order is by {where}: {estimate:+.1f} {unit} over all steps, '
+            'compared with random orders.',
+        )
+        return [found]
 
 
 def _check(given) -> None:
@@ -519,45 +468,28 @@ def _choose(
     return Chosen(order, model.masks[order][0, step], difference, low, high, gained)
 
 
-def _mean(curve: Curve) -> float:
-    return float(np.nan_to_num(quietly(np.nanmean, curve.difference), nan=-np.inf))
-
-
 def _points(change: Curve | Chosen, step: Any = ...) -> np.ndarray:
     """Return the change, maybe at a step, and the ends of its interval in points [3, ...]."""
     return 100 * np.array([change.difference, change.low, change.high])[:, step]
 
 
-def _draw_curves(result: Pruning):
-    random, intact = result.curves.get(RANDOM), 100 * result.intact.mean()
-
-    def reached(points: np.ndarray) -> np.ndarray:
-        # Student's intervals of few fine-tunings reach beyond what a score can be.
-        least = -100 if result.metric in BELOW_ZERO else 0
-        return np.clip(intact + points, least, 100)
-
+def _draw(result: Pruning):
+    curves, full = dict(result.curves), 100 * float(result.intact.mean())
+    # Student's intervals of few fine-tunings reach beyond what a score can be.
+    limits = -100 * (result.metric in BELOW_ZERO), 100
+    random = curves.pop(RANDOM, None)
+    if random is not None:
+        random = np.clip(full + 100 * random.draws.mean(axis=0), *limits)
     return plots.pruning_curves(
         {
-            ORDERS[order]: tuple(reached(_points(curve)))
-            for order, curve in result.curves.items()
-            if order != RANDOM
+            ORDERS[order]: tuple(np.clip(full + _points(curve), *limits))
+            for order, curve in curves.items()
         },
         result.kept / result.heads,
-        full=float(intact),
-        random=None if random is None else reached(100 * random.draws.mean(axis=0)),
+        full=full,
+        random=random,
         label=f'{result._title} (points)',
     ).captioned(
         f'{result._title} as heads are removed, with 95 % intervals. Dashed: all heads.'
-        + ('' if random is None else ' Grey: the range of random orders, and their mean.')
-    )
-
-
-def _draw_heads(result: Pruning):
-    return plots.head_grids(
-        {ORDERS[order]: each.mean(axis=0) for order, each in result.stays.items()},
-        label='share of steps in which it is left',
-        limits=(0.0, 1.0),
-    ).captioned(
-        'How long each head is left, by the order of removal (1: those that go last).',
-        plots.Source('heads', 'share_of_steps_kept'),
+        + ' Grey: the range of random orders, and their mean.' * (random is not None)
     )

@@ -7,8 +7,7 @@ Shapes: S seeds, L layers, N heads.
 """
 
 import dataclasses
-import functools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -38,11 +37,11 @@ from bert_secrets_jax.model.weights import Pretrained, check_whole
 from bert_secrets_jax.paper import prasanna
 from bert_secrets_jax.pruning import subnetworks as kinds
 from bert_secrets_jax.pruning.curves import fleiss_kappa, masks_by_gradients, sparsest
-from bert_secrets_jax.pruning.subnetworks import BAD, GOOD, KINDS, RANDOM
+from bert_secrets_jax.pruning.subnetworks import GOOD, KINDS
 from bert_secrets_jax.ranges import Part
 from bert_secrets_jax.runs.cost import Cost, Costs
 from bert_secrets_jax.runs.findings import measured
-from bert_secrets_jax.runs.result import Finding, Result, drawn, framed
+from bert_secrets_jax.runs.result import Finding, Result, drawn
 from bert_secrets_jax.stats.significance import weighted_scores
 from bert_secrets_jax.stats.student import mean_interval
 
@@ -51,8 +50,7 @@ SOURCE = 'Prasanna et al. 2020, sections 3 to 5'
 # published.
 SHARE = 0.9
 FULL = 'full model'
-# The attribute of the published scores, by the kind.
-_PUBLISHED = {FULL: 'full', GOOD: 'good', RANDOM: 'random', BAD: 'bad'}
+_ROWS = FULL, *KINDS
 
 
 @dataclasses.dataclass(frozen=True, repr=False, eq=False)
@@ -89,55 +87,68 @@ class Subnetworks(Result):
         """The number of heads of the subnetworks of each seed [S]."""
         return self.masks[GOOD].sum(axis=(1, 2)).astype(int)
 
-    @property
-    def kappa(self) -> float:
-        """How far seeds agree on the heads that survive (Fleiss' kappa); NaN for one seed."""
-        return fleiss_kappa(self.masks[GOOD].reshape(len(self.seeds), -1))
-
     def frames(self):
-        all_heads = np.ones_like(self.masks[GOOD])
+        pruned, retrained = self._points.values()
+        difference, low, high = mean_interval(retrained - retrained[0])
+        sizes = [self.masks[kind].sum(axis=(1, 2)).astype(int) for kind in KINDS]
         return {
-            'scores': framed(
-                ('subnetwork', 'pruned_points', 'retrained_points', 'difference_points', 'low',
-                 'high', 'published'),
-                [
-                    (
-                        kind, pruned.mean(), retrained.mean(),
-                        *mean_interval(retrained - 100 * self.full),
-                        self._published.get(kind, np.nan),
-                    )
-                    for kind, pruned, retrained in self._points()
-                ],
+            'scores': table(
                 f'{TITLES[self.metric]} with these heads alone, as they are and trained again. '
                 'Published subnetworks also lack feed-forward layers.',
+                subnetwork=_ROWS,
+                pruned_points=pruned.mean(axis=1),
+                retrained_points=retrained.mean(axis=1),
+                difference_points=difference,
+                low=low,
+                high=high,
+                published=self._published,
             ),
-            'seeds': framed(
-                ('seed', 'subnetwork', 'heads', 'pruned_points', 'retrained_points'),
-                [
-                    (seed, kind, int(mask.sum()), *points)
-                    for kind, pruned, retrained in self._points()
-                    for seed, mask, *points in zip(
-                        self.seeds, self.masks.get(kind, all_heads), pruned, retrained, strict=True
-                    )
-                ],
+            'seeds': table(
                 'The scores of each seed.',
+                seed=self.seeds,
+                subnetwork=np.array(_ROWS)[:, None],
+                heads=[np.full_like(self.kept, self.masks[GOOD][0].size), *sizes],
+                pruned_points=pruned,
+                retrained_points=retrained,
             ),
             'survivors': table(
-                'The heads that the good subnetwork of each seed lacks.',
+                'The heads that the good subnetwork of each seed lacks, and how far seeds agree '
+                f"(Fleiss' kappa; published: {prasanna.KAPPA[0]} to {prasanna.KAPPA[1]}).",
                 seed=self.seeds,
                 heads=self.kept,
                 removed=list(map(describe, self.masks[GOOD])),
+                fleiss_kappa=np.array(fleiss_kappa(self.masks[GOOD].reshape(len(self.seeds), -1))),
             ),
-        }  # fmt: skip
+        }
 
     def figures(self):
         return drawn(self, subnetworks=_draw)
 
     def findings(self):
-        return [
-            *seeds_not_learnt(self.seeds, self.learnt, 'the full model', self.examples),
-            *self._kind_findings(),
-        ]
+        warned = seeds_not_learnt(self.seeds, self.learnt, 'the full model', self.examples)
+        return [*warned, self._beside_random()]
+
+    def _beside_random(self) -> Finding:
+        """Return what survivors reach, beside as many heads at random and the full model."""
+        full, good, random, _ = self._points['trained again']
+        lead = good - random
+        # Without any difference between seeds, there is nothing to test by.
+        tested = bool(np.ptp(lead))
+        return measured(
+            'good less random, trained again',
+            mean_interval(lead) if tested else lead.mean(),
+            unit=f'points of {TITLES[self.metric]}',
+            sample=len(lead),
+            sample_of='seeds',
+            source=SOURCE,
+            p=float(np.asarray(scipy.stats.ttest_1samp(lead, 0))[1]) if tested else np.nan,
+            template='Heads that survive ({kept:.3g} of {heads}), trained again, reach {good:.1f} '
+            '{unit}: {estimate:+z.1f} compared with as many at random. All reach {full:.1f}.',
+            kept=self.kept.mean(),
+            heads=self.masks[GOOD][0].size,
+            good=good.mean(),
+            full=full.mean(),
+        )
 
     def notes(self):
         return [
@@ -148,66 +159,19 @@ class Subnetworks(Result):
         ]
 
     @property
-    def _published(self) -> dict[str, float]:
-        """The published scores, by the kind; empty for a task without them."""
+    def _published(self) -> np.ndarray:
+        """The published scores [4]; NaN for a task without them."""
         found = prasanna.SUBNETWORKS.get(self.subject.task or '')
-        return {kind: getattr(found, name) for kind, name in _PUBLISHED.items()} if found else {}
+        return np.array([getattr(found, name, np.nan) for name in ('full', *KINDS)])
 
-    def _points(self) -> Iterator[tuple[str, np.ndarray, np.ndarray]]:
-        """Return each kind, and its scores [S] before and after training again, in points."""
-        yield FULL, 100 * self.full, 100 * self.full
-        for kind in KINDS:
-            yield kind, 100 * self.pruned[kind], 100 * self.retrained[kind]
-
-    def _kind_findings(self) -> Iterator[Finding]:
-        title, seeds = TITLES[self.metric], len(self.seeds)
-        about = {'unit': f'points of {title}', 'sample': seeds, 'sample_of': 'seeds'}
-        of = functools.partial(measured, source=SOURCE, **about)
-        yield of(
-            'size of subnetworks',
-            self.kept.mean(),
-            unit='heads',
-            template='The good subnetwork has {estimate:.3g} of {heads} heads (at least '
-            '{share:.0f} % of the full score where it was chosen).',
-            heads=self.masks[GOOD][0].size,
-            share=100 * self.share,
-        )
-        (_, full, _), *subnetworks = self._points()
-        for kind, pruned, retrained in subnetworks:
-            yield of(
-                f'{kind} subnetwork, trained again, less the full model',
-                mean_interval(retrained - full),
-                template='Trained again, the {kind} subnetworks change {metric} by '
-                '{estimate:+z.1f} points, from {full:.1f} with all heads.',
-                kind=kind,
-                metric=title,
-                full=float(full.mean()),
-            )
-            yield of(f'{kind} subnetwork as it is', pruned.mean())
-        for other in (RANDOM, BAD) if seeds > 1 else ():
-            lead = 100 * (self.retrained[GOOD] - self.retrained[other])
-            # Without any difference between seeds, there is nothing to test by.
-            tested = bool(np.ptp(lead))
-            yield of(
-                f'good less {other}, trained again',
-                mean_interval(lead) if tested else lead.mean(),
-                p=float(np.asarray(scipy.stats.ttest_1samp(lead, 0))[1]) if tested else np.nan,
-                template='Trained again, surviving heads beat as many {other} ones by '
-                '{estimate:+z.1f} points.',
-                other=other,
-            )
-        if not np.isnan(self.kappa):
-            least, most = prasanna.KAPPA
-            yield of(
-                'agreement of surviving heads',
-                self.kappa,
-                unit="Fleiss' kappa",
-                template='{sample:seed|seeds} {sample:|agrees|agree} on which heads survive by a '
-                'kappa of {estimate:.2f}, where zero is chance (published: {least:.2f} to '
-                '{most:.2f}).',
-                least=least,
-                most=most,
-            )
+    @property
+    def _points(self) -> dict[str, np.ndarray]:
+        """The scores [4, S] of the full model and of each kind, in points."""
+        scores = {'as it is': self.pruned, 'trained again': self.retrained}
+        return {
+            title: 100 * np.array([self.full, *(each[kind] for kind in KINDS)])
+            for title, each in scores.items()
+        }
 
 
 # The settings `train` that change no result, or that `finetune` has in other ways.
@@ -358,17 +322,13 @@ def _scores(metric: str, swept: Swept, labels: np.ndarray) -> np.ndarray:
 
 
 def _draw(result: Subnetworks):
-    rows, *columns = zip(*result._points(), strict=True)
     limits = (-100.0 if result.metric in BELOW_ZERO else 0.0), 100.0
     points: dict[str, Any] = {
-        title: tuple(np.transpose([mean_interval(each, limits) for each in scores]))
-        for title, scores in zip(('as it is', 'trained again'), columns, strict=True)
+        title: mean_interval(scores, limits) for title, scores in result._points.items()
     }
-    if result._published:
-        published = 100 * np.array([*result._published.values()])
-        points['published, trained again'] = published, None, None
-    return plots.points_by_row(rows, points, label=f'{TITLES[result.metric]} (points)').captioned(
+    if not np.isnan(result._published).any():
+        points['published, trained again'] = 100 * result._published, None, None
+    return plots.points_by_row(_ROWS, points, label=f'{TITLES[result.metric]} (points)').captioned(
         f'{TITLES[result.metric]} of subnetworks of {result.kept.mean():.0f} of '
-        f'{result.masks[GOOD][0].size} heads'
-        + ('.' if len(result.seeds) == 1 else '; lines are 95 % intervals over seeds.')
+        f'{result.masks[GOOD][0].size} heads; lines are 95 % intervals over seeds.'
     )

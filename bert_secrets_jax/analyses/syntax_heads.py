@@ -7,9 +7,8 @@ Axes: R relations, L layers, N heads, 2 ways along a link.
 """
 
 import dataclasses
-import functools
-from collections.abc import Callable, Iterator, Sequence
-from typing import ClassVar
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar
 
 import numpy as np
 from jaxtyping import Bool, Float
@@ -47,22 +46,25 @@ from bert_secrets_jax.measure.stream import Reduction, stream
 from bert_secrets_jax.measure.word_links import ALL, WAYS
 from bert_secrets_jax.model.bert import init_params
 from bert_secrets_jax.model.weights import Pretrained, without_head
-from bert_secrets_jax.names import head_name
 from bert_secrets_jax.paper import clark
 from bert_secrets_jax.plots.kinds import plain_relation
 from bert_secrets_jax.runs.cost import Cost
-from bert_secrets_jax.runs.findings import extreme, how_many, measured, noted
-from bert_secrets_jax.runs.result import Figures, Finding, HeadMarks, Result, framed
+from bert_secrets_jax.runs.findings import extreme, how_many, noted
+from bert_secrets_jax.runs.result import Finding, HeadMarks, Result, drawn, framed
 from bert_secrets_jax.stats.student import LEVEL, reach
 
 SOURCE = 'Clark et al. 2019, section 4.2, Table 1'
 # Links whose places are drawn to compare with: of so many texts, the first ones.
 _NULL_TEXTS = 500
-# Grids that are drawn, and findings that are stated.
-_SHOWN = 6
-_STATED = 5
 # The published head, share and baseline of a relation without any.
 _UNPUBLISHED = ('–', np.nan, np.nan)
+# The columns that are drawn, with those of the ends of an interval.
+_DRAWN = {
+    'best head': ('share_of_links', 'low', 'high'),
+    'best fixed offset': ('share_at_offset', None, None),
+    'random weights': ('random_weights', 'random_low', 'random_high'),
+    'published: BERT-base': ('published_share', None, None),
+}
 
 
 @dataclasses.dataclass(frozen=True, repr=False, eq=False)
@@ -107,9 +109,6 @@ class SyntaxHeads(RelationHeads, Result):
         """Whether the links are of the paper's kinds, and not such as coreference."""
         return any(name in clark.RELATIONS for name in (*self.relations[:-1], *self.few))
 
-    def _published(self, place: int) -> clark.PublishedRelation | None:
-        return clark.RELATIONS.get(self.relations[place]) if self._has_published else None
-
     @property
     def finds(self) -> Bool[np.ndarray, 'R L N 2']:
         """Whether each head finds each relation: the one verdict of sentences, circles and marks.
@@ -141,30 +140,22 @@ class SyntaxHeads(RelationHeads, Result):
         return frames
 
     def figures(self):
-        shown = self._by_gain()[:_SHOWN]
-        drawings = {'syntax_heads_relations': functools.partial(_draw_relations, self)}
-        if shown:
-            drawings['syntax_heads'] = functools.partial(_draw_heads, self, shown)
-        return Figures(drawings)
+        return drawn(self, syntax_heads_relations=_draw)
 
     def findings(self):
-        better, best, found = self.finds[self.places][:-1], self._by_gain(), []
-        if better.size:
-            found.append(
-                how_many(
-                    'relations with a head',
-                    better,
-                    'relations',
-                    sample=int(self.dev.links[-1]),
-                    sample_of='links',
-                    source=SOURCE,
-                    template='Heads find {estimate} {unit} beyond {beyond}.',
-                    beyond=beyond(self.kinds) if self.kinds else 'the best offset',
-                )
-            )
-        for place in [*best[:_STATED], len(self.relations) - 1]:
-            found += self._findings(place)
-        return found
+        better = self.finds[self.places][:-1]
+        count = how_many(
+            'relations with a head',
+            better,
+            'relations',
+            sample=int(self.dev.links[-1]),
+            sample_of='links',
+            source=SOURCE,
+            template='Heads find {estimate} {unit} beyond {beyond}.',
+            beyond=self._beyond,
+        )
+        # With too few links of each kind, there are only all of them.
+        return [count, self._best_head()] if better.size else [self._best_head()]
 
     def notes(self):
         sometimes = {
@@ -182,16 +173,6 @@ class SyntaxHeads(RelationHeads, Result):
             'Heads and offsets are chosen on other texts than those they are measured on.',
             *noted(sometimes),
         ]
-
-    def head_notes(self):
-        """The relations that each head finds, with their shares."""
-        dev, texts = self.dev, np.full(self.dev.right.shape[1:3], '', object)
-        for place, *head, way in np.argwhere(self.finds).tolist():
-            texts[*head] += (
-                f'{self.relations[place]} {dev.right[place, *head, way]:.0%} ({WAYS[way]}; '
-                f'offset {dev.baseline[place]:.0%}), '
-            )
-        return {'relations that it finds': np.char.rstrip(texts.astype(str), ', ')}
 
     def gives(self):
         names = [name for name in self.relations if name != ALL]
@@ -215,50 +196,43 @@ class SyntaxHeads(RelationHeads, Result):
         about = {'title': 'finds a relation', 'drawn': 'colour', 'rank': marks.LINK}
         return [HeadMarks(marks=shown, sentences=sentences, **about)]
 
-    def _by_gain(self) -> list[int]:
-        """Return the relations, best first by how much their head finds more than the offset."""
-        gain = self.dev.gain[self.places][:-1]
-        return np.argsort(-gain, kind='stable').tolist()
+    @property
+    def _order(self) -> list[int]:
+        """The relations, best first by how much their head finds more than the offset; then all."""
+        *others, last = range(len(self.relations))
+        return [*sorted(others, key=lambda place: -self.gain_of(place)[0]), last]
 
-    def _findings(self, place: int) -> Iterator[Finding]:
-        head, dev, name = self.best[place][:2], self.dev, self.relations[place]
-        fields = {'unit': 'share of links', 'sample': int(dev.links[place]), 'sample_of': 'links'}
-        words = 'All relations' if name == ALL else f'Relation "{plain_relation(name)}" ({name})'
-        p_value, said = float(self.corrected[place]), 'finds {estimate:.0%} of the links'
-        if not self.finds[place, *self.best[place]]:
-            doubt = 'which {beyond} may explain' if p_value <= LEVEL else 'not clearly more'
-            said = f'reaches {{estimate:.0%}} of the links, {doubt}'
-        yield extreme(
-            f'{name}: best head',
-            head,
-            shares_found(dev, self.best)[:, place],
+    @property
+    def _beyond(self) -> str:
+        """The other explanations that a head that finds a relation must beat."""
+        return beyond(self.kinds) if self.kinds else 'the best offset'
+
+    def _best_head(self) -> Finding:
+        """Return what the head that is most above the offset finds."""
+        place = self._order[0]
+        best, relation = self.best[place], self.relations[place]
+        doubt = '' if self.finds[place, *best] else ', which {beyond} may explain'
+        return extreme(
+            f'{relation}: best head',
+            best[:2],
+            shares_found(self.dev, self.best)[:, place],
+            unit='share of links',
+            sample=int(self.dev.links[place]),
+            sample_of='links',
             source=SOURCE,
-            template=f'{{Relation}}: {{where}} {said}; always guessing offset {{offset:+d}} '
-            'reaches {baseline:.0%}.',
-            Relation=words,
-            beyond=beyond(self.kinds),
+            template='Relation "{relation}": {where} finds {estimate:.0%} of the links'
+            f'{doubt}. Always guessing offset {{offset:+d}} finds {{baseline:.0%}}.',
+            relation=plain_relation(relation),
+            beyond=self._beyond,
             offset=int(self.offsets[place]),
-            baseline=float(dev.baseline[place]),
-            **fields,
+            baseline=float(self.dev.baseline[place]),
         )
-        yield extreme(
-            f'{name}: gain over the offset',
-            head,
-            self.gain_interval(place),
-            source=SOURCE,
-            null=0.0,
-            p=p_value,
-            tests=1 if name == ALL else len(self.relations) - 1,
-            **fields,
-        )
-        if not np.isnan(self.random[place, 0]):
-            own = self.random[place]
-            yield measured(f'{name}: random weights', own, source=SOURCE, **fields)
 
     def _relations(self):
-        theirs = map(self._published, range(len(self.relations)))
+        known = clark.RELATIONS if self._has_published else {}
         published = [
-            (each.head, each.accuracy, each.baseline) if each else _UNPUBLISHED for each in theirs
+            (each.head, each.accuracy, each.baseline) if each else _UNPUBLISHED
+            for each in map(known.get, self.relations)
         ]
         head, share, at_offset = zip(*published, strict=True)
         random, low, high = self.random.T
@@ -391,34 +365,18 @@ def _beyond(
     return p_values, tuple(next(iter(tests.values())).nulls if tests else ())
 
 
-def _draw_relations(result: SyntaxHeads):
-    order = [*result._by_gain(), len(result.relations) - 1]
-    points = {'best head': tuple(shares_found(result.dev, result.best)[:, order])}
-    points['best fixed offset'] = (result.dev.baseline[order], None, None)
-    if not np.isnan(result.random).all():
-        points['random weights'] = tuple(result.random[order].T)
-    published = [result._published(each) for each in order]
-    if any(published):
-        accuracies = [np.nan if each is None else each.accuracy for each in published]
-        points['published: BERT-base'] = (np.array(accuracies), None, None)
-    of_others = f'. Published: another treebank ({SOURCE})' if any(published) else ''
-    labels = [f'{result.relations[each]} ({head_name(*result.best[each][:2])})' for each in order]
+def _draw(result: SyntaxHeads):
+    frame = result.frames()['relations'].iloc[result._order]
+    points: dict[str, Any] = {
+        title: tuple(None if each is None else frame[each].to_numpy() for each in columns)
+        for title, columns in _DRAWN.items()
+        if frame[columns[0]].notna().any()
+    }
+    labels = [
+        f'{relation} ({name})' for relation, name in zip(frame.relation, frame.name, strict=True)
+    ]
+    of_others = f'. Published: another treebank ({SOURCE})' * ('published: BERT-base' in points)
     return plots.points_by_row(labels, points, label='share of links that are found').captioned(
         'How often the best head of each relation finds the other word (lines: 95 % intervals)'
         f'{of_others}.'
-    )
-
-
-def _draw_heads(result: SyntaxHeads, shown: Sequence[int]):
-    grids, marked = {}, {}
-    for place in shown:
-        layer, head, way = result.best[place]
-        title = f'{result.relations[place]}, {WAYS[way]}'
-        grids[title] = result.dev.right[place, :, :, way]
-        marked[title] = np.zeros(grids[title].shape, bool)
-        marked[title][layer, head] = result.finds[place, layer, head, way]
-    return plots.head_grids(grids, label='share of links that are found', marked=marked).captioned(
-        'The relations that heads find best, compared with the best fixed offset. Circles: heads '
-        'that find them.',
-        plots.Source('heads', 'share_of_links'),
     )

@@ -12,6 +12,7 @@ import numpy as np
 from jaxtyping import Float
 
 from bert_secrets_jax import paper, plots
+from bert_secrets_jax.analyses.common.tables import table
 from bert_secrets_jax.analyses.declaration import analysis
 from bert_secrets_jax.compute import Compute
 from bert_secrets_jax.contributions.integrated import STEPS, Steps
@@ -60,44 +61,56 @@ class TokenPairs(Result):
         return {name: np.array([each[name] for each in of_pairs]) for name in of_pairs[0]}
 
     def frames(self):
-        of_tokens = (
-            'pair', 'place_a', 'token_a', 'place_b', 'token_b', 'contribution', 'interaction',
-            'without_a', 'without_b', 'without_both',
-        )  # fmt: skip
-        rows = [
+        tokens = [
             (number, *row)
             for number, each in enumerate(self.pairs[: self.shown], 1)
             for row in _rows(each)
         ]
         return {
-            'texts': framed(
-                ('pair', *self.measures),
-                [(at, *row) for at, row in enumerate(zip(*self.measures.values(), strict=True), 1)],
+            'texts': table(
                 'Each pair of texts: contributions and reference sum to the similarity, up to the '
                 'error. Agreement is a rank correlation.',
+                pair=np.arange(1, len(self.pairs) + 1),
+                **self.measures,
             ),
             'tokens': framed(
-                of_tokens,
-                rows,
+                (
+                    'pair', 'place_a', 'token_a', 'place_b', 'token_b', 'contribution',
+                    'interaction', 'without_a', 'without_b', 'without_both',
+                ),
+                tokens,
                 'Pairs of tokens: the contribution, and the similarity without them. Interaction: '
                 'what deleting both does beyond deleting each.',
             ),
-        }
+        }  # fmt: skip
 
     def figures(self):
         return drawn(self, token_pairs=_draw)
 
     def findings(self):
-        return list(self._found())
+        values = self.measures
+        agreement = _mean(
+            f'agreement with the {_BOTH}',
+            values['agreement'],
+            unit="Spearman's rank correlation",
+            template='Contributions rank pairs of tokens as deletion does by {estimate:.2f}.',
+        )
+        alike = _mean(
+            'contribution of two tokens alike, less that of others',
+            values['same_token'] - values['other_tokens'],
+            unit=self.similarity,
+            template='Two tokens alike add {estimate:.2g} more to the {unit} than others do.',
+        )
+        return [*self._warnings(), *agreement, *alike]
 
-    def _found(self) -> Iterator[Finding]:
-        values, unit = self.measures, self.similarity
-        worst = np.abs(values['error']) / np.maximum(np.abs(values['similarity']), 1)
+    def _warnings(self) -> Iterator[Finding]:
+        error, similarity = self.measures['error'], self.measures['similarity']
+        worst = np.abs(error) / np.maximum(np.abs(similarity), 1)
         if (worst > MOST_ERROR).any():
             yield measured(
                 'contributions do not sum to the similarity',
-                np.abs(values['error'][worst.argmax()]),
-                unit=unit,
+                np.abs(error[worst.argmax()]),
+                unit=self.similarity,
                 sample=len(worst),
                 sample_of=_PAIRS,
                 source=SOURCE,
@@ -106,34 +119,6 @@ class TokenPairs(Result):
                 'later layer than {layer}.',
                 layer=self.layer,
             )
-        ranked = values['agreement'][~np.isnan(values['agreement'])]
-        if len(ranked):
-            said = 'Contributions rank pairs of tokens as deletion does by {estimate:.2f}.'
-            name, of = f'agreement with the {_BOTH}', "Spearman's rank correlation"
-            yield self._mean(name, ranked, unit=of, template=said, null=0.0)
-        both = np.stack([values['same_token'], values['other_tokens']])
-        alike, others = both[:, ~np.isnan(both).any(axis=0)]
-        if len(alike):
-            yield self._mean(
-                'contribution of two tokens alike, less that of others',
-                alike - others,
-                null=0.0,
-                template='Two tokens alike add {alike:.2g} to the {unit}, others {others:.2g}.',
-                alike=float(alike.mean()),
-                others=float(others.mean()),
-            )
-        yield self._mean(
-            'part of the similarity that is due to references',
-            values['reference'],
-            template='References make {estimate:.2f} of the mean {unit} of {whole:.2f}, and tokens '
-            'the rest.',
-            whole=float(values['similarity'].mean()),
-        )
-
-    def _mean(self, name: str, values: np.ndarray, **fields: Any) -> Finding:
-        """Return the finding of a mean over pairs of texts, with its interval."""
-        of = {'unit': self.similarity, 'source': SOURCE, 'sample_of': _PAIRS} | fields
-        return measured(name, np.array(mean_interval(values)), sample=len(values), **of)
 
     def notes(self):
         return [
@@ -142,6 +127,14 @@ class TokenPairs(Result):
             'texts have beyond it.',
             'Deep states hold the meaning of their neighbours, too.',
         ]
+
+
+def _mean(name: str, values: np.ndarray, **fields: Any) -> Iterator[Finding]:
+    """Yield the mean over the pairs of texts that have a number, if any, with its interval."""
+    known = values[~np.isnan(values)]
+    if len(known):
+        of = {'sample': len(known), 'sample_of': _PAIRS, 'source': SOURCE, 'null': 0.0}
+        yield measured(name, np.array(mean_interval(known)), **of, **fields)
 
 
 def _measures(pair: PairedTokens) -> dict[str, float]:

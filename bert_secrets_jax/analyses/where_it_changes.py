@@ -17,10 +17,10 @@ from jaxtyping import Float
 
 from bert_secrets_jax import plots
 from bert_secrets_jax.analyses import verdicts
-from bert_secrets_jax.analyses.common.changes import SOURCE, last_layers, layer_changed_most
-from bert_secrets_jax.analyses.common.learnt import Learnt, learnt_nothing, not_learnt
+from bert_secrets_jax.analyses.common.changes import SOURCE, last_layers
+from bert_secrets_jax.analyses.common.learnt import learnt_nothing, not_learnt
 from bert_secrets_jax.analyses.common.models import needs_own_layers
-from bert_secrets_jax.analyses.common.tables import OF_SHARES, Tables, grids_frame
+from bert_secrets_jax.analyses.common.tables import OF_SHARES, Tables, grids_frame, table
 from bert_secrets_jax.analyses.common.texts import TextSettings, batches_of, with_progress
 from bert_secrets_jax.analyses.declaration import analysis
 from bert_secrets_jax.analyses.verdicts import verdict
@@ -127,66 +127,65 @@ class WhereItChanges(Result):
         frames = {
             'schedules': self._schedules(),
             'layers': grids_frame(grids, caption, by=by, sure=sure),
+            'explained': self._explained(),
         }
         return frames | ({'steps': self._steps()} if any(self.by_step.values()) else {})
 
     def figures(self):
-        steps = {'change_by_step': _draw_steps} if any(self.by_step.values()) else {}
-        return drawn(self, where_it_changes=_draw, **steps)
+        return drawn(self, where_it_changes=_draw)
 
     def findings(self):
-        found = [*self._warnings(), *self._in_general()]
-        return found + [each for name in self.compared for each in self._under(name)]
+        return [*self._warnings(), *([self._in_general()] if self.compared else [])]
 
-    def _in_general(self) -> Iterator[Finding]:
-        """Yield under how many schedules, if any, the last two layers change most."""
-        if not self.compared:
-            return
+    def _in_general(self) -> Finding:
+        """Return under how many schedules the last two layers change most."""
         alone = [each for name in self.compared for each in last_layers(self.changes[name])]
         known = [each.verdict for each in alone if each.population == verdicts.MOST_FINETUNINGS]
         held, refuted = map(known.count, (verdicts.HOLDS, verdicts.DOES_NOT_HOLD))
-        why = 'why is open'
+        decides = 'decides it' if held and refuted else 'may decide it'
         if len(alone) in (held, refuted) and len(alone) > 1:
-            why = 'the schedule does not decide it'
-        elif held and refuted:
-            why = 'the schedule decides it'
-        told = 'Under {estimate:.0f} of {of:schedule|schedules}, the last two layers change most; '
-        told += 'under {refuted} they do not: {why}.'
-        if not held + refuted:
-            told = 'Whether the last two layers change most is open: {of:schedule|schedules} could '
-            told += 'not tell.'
-        means = [self.profiles(name)['change'].mean(axis=0) for name in self.compared]
-        yield measured(
+            decides = 'does not decide it'
+        fields = {'unit': 'schedules', 'sample': len(alone), 'sample_of': 'schedules'}
+        return measured(
             'schedules under which the last two layers change most',
             held,
-            unit='schedules',
-            sample=len(alone),
-            sample_of='schedules',
             source=SOURCE,
-            template=f'{told} The last layer changes most under {{last}}.',
-            of=len(alone),
+            template='The last two layers change most under {estimate:.0f} of {sample:schedule|'
+            'schedules} and not under {refuted}: the schedule {decides}.',
             refuted=refuted,
-            why=why,
-            last=sum(bool(each.argmax() == len(each) - 1) for each in means),
+            decides=decides,
+            **fields,
         )
 
-    def _since(self, schedule: str) -> Iterator[Finding]:
-        """Yield from which step on the same layer changes most as in the end."""
-        steps = self.by_step[schedule]
-        most = [int(each.mean(axis=0).argmin()) for each in steps.values()]
-        others = [at for at, layer in enumerate(most) if layer != most[-1]]
-        if most:
-            yield measured(
-                f'first step from which the same layer changes most: {schedule}',
-                [*steps][others[-1] + 1 if others else 0],
-                unit='step',
-                where=f'layer {most[-1] + 1}',
-                source=SOURCE,
-                template='Under {schedule}, {where} changes most from step {estimate:.0f} of '
-                '{last} on.',
-                schedule=schedule,
-                last=[*steps][-1],
-            )
+    def _explained(self):
+        """Return how far the profile of each measure is that of the change of maps."""
+        profiles = [self.profiles(schedule) for schedule in self.changes]
+        measures = [[each[name] for name in _EXPLAINS] for each in profiles]
+        change = [[each['change']] for each in profiles]
+        rank, straight = agreement(np.array(measures), np.array(change))
+        straight, low, high = mean_interval(straight, OF_SHARES)
+        return table(
+            'How the profile of a measure over layers agrees with the change of maps, mean over '
+            'seeds. Profiles of two layers always agree.',
+            {'schedule': [*self.changes], 'measure': _EXPLAINS},
+            rank_correlation=rank.mean(axis=-1),
+            r_squared=straight,
+            r_squared_low=low,
+            r_squared_high=high,
+        )
+
+    def _schedules(self):
+        least = -100 if self.tested in BELOW_ZERO else 0
+        scores = np.transpose([mean_interval(each) for each in self.reached.values()])
+        return table(
+            'Scores x 100 and their 95 % intervals over seeds.',
+            schedule=[*self.reached],
+            metric=TITLES[self.tested],
+            **dict(zip(('score', 'low', 'high'), np.clip(100 * scores, least, 100), strict=True)),
+            seeds_that_learnt=[
+                sum(not learnt_nothing(p) for p in each) for each in self.p_learnt.values()
+            ],
+        )
 
     def _steps(self):
         rows = []
@@ -197,21 +196,16 @@ class WhereItChanges(Result):
         columns = 'schedule', 'step', 'layer', 'change', 'change_low', 'change_high'
         return framed(columns, rows, '1 less similarity, over dev examples: mean over seeds.')
 
-    def _middle(self, schedule: str) -> Learnt:
-        """Return the test of the model in the middle, ordered by how surely it has learnt."""
-        p_values = self.p_learnt[schedule]
-        middle = np.argsort(p_values)[(len(p_values) - 1) // 2]
-        reached = self.reached[schedule][middle]
-        return self.tested, float(reached), self.larger_class, float(p_values[middle])
-
     def _warnings(self) -> Iterator[Finding]:
         """Yield the warning about each schedule that has taught or changed nothing."""
-        compared = self.compared
+        compared, so = self.compared, 'this schedule is left out'
         for name in self.changes:
+            p_values = self.p_learnt[name]
             if name not in self.learnt:
+                at = _middle(p_values)
+                test = self.tested, float(self.reached[name][at]), self.larger_class
                 which = f'the model in the middle under {name}'
-                test, so = self._middle(name), 'this schedule is left out'
-                found = not_learnt(which, *test, self.dev_examples, so=so)
+                found = not_learnt(which, *test, float(p_values[at]), self.dev_examples, so=so)
                 yield dataclasses.replace(found, name=f'{found.name}: {name}')
             elif name not in compared:
                 yield measured(
@@ -220,55 +214,38 @@ class WhereItChanges(Result):
                     unit='change',
                     source=SOURCE,
                     warning=True,
-                    template='Under {schedule}, no map changed, as if only the head learnt: this '
-                    'schedule is left out.',
+                    template='Under {schedule}, no map changed, as if only the head learnt: {so}.',
                     schedule=name,
+                    so=so,
                 )
-
-    def _schedules(self):
-        metric, rows = TITLES[self.tested], []
-        least = -100 if self.tested in BELOW_ZERO else 0
-        for name, reached in self.reached.items():
-            those = sum(not learnt_nothing(p) for p in self.p_learnt[name])
-            ends = np.clip(np.multiply(100, mean_interval(reached)), least, 100)
-            rows.append((name, metric, *ends, those))
-        columns = 'schedule', 'metric', 'score', 'low', 'high', 'seeds_that_learnt'
-        return framed(columns, rows, 'Scores x 100 and their 95 % intervals over seeds.')
-
-    def _under(self, schedule: str) -> Iterator[Finding]:
-        """Yield which layer changes most under a schedule, and what explains the profile."""
-        most, profiles = layer_changed_most(self.changes[schedule]), self.profiles(schedule)
-        numbers = {**most.numbers, 'reading': f'Under {schedule}, f'}
-        yield dataclasses.replace(most, name=f'{most.name}: {schedule}', numbers=numbers)
-        yield from self._since(schedule)
-        # Two layers always lie on a line.
-        for name in _EXPLAINS if profiles['change'].shape[1] > 2 else ():
-            for unit, values in agreement(profiles[name], profiles['change']).items():
-                if np.isfinite(values).all():
-                    yield measured(
-                        f'{name.replace("_", " ")} against change of maps, {unit}: {schedule}',
-                        mean_interval(values, ((0.0 if unit == 'R squared' else -1.0), 1.0)),
-                        unit=unit,
-                        sample=len(values),
-                        sample_of='seeds',
-                        source=SOURCE,
-                    )
 
 
 def _taught(p_values: Float[np.ndarray, 'S']) -> bool:
     """Return whether at least half of the models have learnt the task."""
-    return not learnt_nothing(np.sort(p_values)[(len(p_values) - 1) // 2])
+    return not learnt_nothing(p_values[_middle(p_values)])
 
 
-def agreement(one: np.ndarray, other: np.ndarray) -> dict[str, np.ndarray]:
-    """Return how profiles [S, L] agree in each seed [S]; NaN where all layers are equal."""
-    ranks = [scipy.stats.rankdata(each, axis=1) for each in (one, other)]
-    with np.errstate(invalid='ignore', divide='ignore'):
-        rank, straight = (
-            np.array([np.corrcoef(*rows)[0, 1] for rows in zip(*pair, strict=True)])
-            for pair in (ranks, (one, other))
-        )
-    return {'rank correlation': rank, 'R squared': straight**2}
+def _middle(p_values: Float[np.ndarray, 'S']) -> int:
+    """Return the place of the model in the middle, ordered by how surely it has learnt."""
+    return int(np.argsort(p_values)[(len(p_values) - 1) // 2])
+
+
+def agreement(
+    one: Float[np.ndarray, '*P L'], other: Float[np.ndarray, '*Q L']
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the rank correlation and R squared of profiles; NaN where all layers are equal."""
+    ranks = (scipy.stats.rankdata(each, axis=-1) for each in (one, other))
+    rank, straight = (
+        np.sum(_scaled(first) * _scaled(second), axis=-1) for first, second in (ranks, (one, other))
+    )
+    return rank, straight**2
+
+
+def _scaled(profiles: np.ndarray) -> np.ndarray:
+    """Return profiles less their mean, of length 1."""
+    apart = profiles - profiles.mean(axis=-1, keepdims=True)
+    varied = np.ptp(profiles, axis=-1, keepdims=True) > 0
+    return apart / np.where(varied, np.linalg.norm(apart, axis=-1, keepdims=True), np.nan)
 
 
 def _schedules(given) -> dict[str, dict[str, Any]]:
@@ -456,17 +433,4 @@ def _draw(result: WhereItChanges):
             panels[title][name] = mean / max(np.nanmax(mean, initial=0.0), 1e-30)
     return plots.depth_profiles(panels).captioned(
         'By schedule, mean over seeds: each line as a share of its greatest layer.'
-    )
-
-
-def _draw_steps(result: WhereItChanges):
-    panels = {}
-    for schedule, steps in result.by_step.items():
-        # More lines than these cannot be told apart.
-        places = np.linspace(0, len(steps) - 1, min(len(steps), 6)).round().astype(int)
-        shown = [[*steps.items()][at] for at in places]
-        if shown:
-            panels[schedule] = {f'step {step}': 1 - each.mean(axis=0) for step, each in shown}
-    return plots.depth_profiles(panels).captioned(
-        'Change of maps (1 less cosine similarity) by depth after so many steps, mean over seeds.'
     )

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
         interaction_matrix,
     )
     from bert_secrets_jax.plots.maps import head_maps, map_grid
-    from bert_secrets_jax.plots.methods import interval_panels, share_curves
+    from bert_secrets_jax.plots.methods import interval_panels
     from bert_secrets_jax.plots.numbers import Numbers, Panel, Source
     from bert_secrets_jax.plots.points import head_scatter, planes, points_by_row, scores_by_heads
     from bert_secrets_jax.plots.profiles import (

@@ -1,38 +1,11 @@
-"""Methods beside each other: curves over shares of tokens, and means with intervals."""
+"""Methods beside each other: means with intervals."""
 
 from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from bert_secrets_jax.plots.figure import COLOURS, Figure, colour_of, figure_of, style_of, styled
+from bert_secrets_jax.plots.figure import Figure, colour_of, figure_of, styled
 from bert_secrets_jax.plots.numbers import Arrays, Ends
-
-
-@styled
-def share_curves(
-    panels: Mapping[str, Arrays], shares: np.ndarray, *, label: str, grey: str | None = None
-) -> Figure:
-    """Draw values by the share of tokens, a line for each method, one panel per title.
-
-    Args:
-      panels: By title, the values [P] of each method, by its name.
-      shares: The shares of tokens [P].
-      grey: The method that is drawn grey and dashed; None draws all in colours.
-    """
-    figure, axes = figure_of(
-        3.1, 3.0, panels, beside=1.6, sharey=True, xlabel='share of tokens (%)', ylabel=label
-    )
-    drawn = {}
-    for axis, curves in zip(axes, panels.values(), strict=True):
-        for index, (name, values) in enumerate(curves.items()):
-            style = style_of(index)
-            if name == grey:
-                style['color'] = '0.55'
-            style['linestyle'] = '--' if name == grey or index >= len(COLOURS) else '-'
-            (drawn[name],) = axis.plot(100 * shares, values, markersize=4, linewidth=1.1, **style)
-        axis.set_xticks(100 * shares)
-    figure.named(drawn, 'right upper')
-    return figure
 
 
 @styled

@@ -34,15 +34,15 @@ def test_equal_seeds_have_no_interval(found):
     frame = found.frames()['scores'].set_index('subnetwork')
     assert list(frame.index) == ['full model', 'good', 'random', 'bad']
     assert frame.loc['full model', 'difference_points'] == 0
-    lead = 100 * (found.retrained['good'] - found.retrained['bad']).mean()
+    lead = 100 * (found.retrained['good'] - found.retrained['random']).mean()
     same = {kind: np.full(2, 0.5) for kind in found.retrained}
     equal = dataclasses.replace(found, retrained=same, full=np.full(2, 0.5))
-    ours, bad = (
-        next(each for each in result.findings() if each.name.startswith('good less bad'))
+    ours, even = (
+        next(each for each in result.findings() if each.name.startswith('good less random'))
         for result in (found, equal)
     )
     assert ours.estimate == pytest.approx(lead)
-    assert bad.estimate == 0 and np.isnan([bad.p, bad.low, bad.high]).all()
+    assert even.estimate == 0 and np.isnan([even.p, even.low, even.high]).all()
 
 
 def test_survivors_keep_the_share_of_the_score(tuned, texts):

@@ -137,22 +137,19 @@ def test_coreference_comes_as_annotated_texts(results):
 
 @pytest.mark.parametrize('p_value', [0.01, 0.79, np.nan])
 def test_one_verdict_on_each_head(found, p_value):
-    """Sentence, circle, mark and note: what position and word class explain is not found."""
+    """Sentence, count and mark: what position and word class explain is not found."""
     gain = np.full_like(found.dev.gain, 0.5)
     dev = dataclasses.replace(found.dev, gain=gain, gain_error=np.full_like(gain, 0.01))
     beyond = np.full_like(gain, p_value)
     result = dataclasses.replace(found, dev=dev, beyond=beyond, kinds=('moved', 'classes'))
     sentence = next(each for each in result.findings() if each.name.endswith('best head')).sentence
     found_it = p_value < 0.05
-    assert (' finds ' in sentence) == found_it
     assert ('which position and word class may explain' in sentence) != found_it
-    (marks,), (notes,) = result.head_marks(), result.head_notes().values()
-    circles = result.figures()['syntax_heads'].numbers.panels[0].beside['circles']
-    assert (marks.marks != '').all() == circles.any() == found_it
-    assert all(('nsubj' in each) == found_it for each in notes.ravel())
+    (marks,) = result.head_marks()
+    assert (marks.marks != '').all() == found_it
     assert result.findings()[0].estimate == 4 * found_it
     # Where nothing else was compared, the offset decides.
-    assert ' finds ' in dataclasses.replace(result, kinds=()).findings()[1].sentence
+    assert 'may explain' not in dataclasses.replace(result, kinds=()).findings()[1].sentence
 
 
 def test_on_the_numbers_of_the_paper_the_claims_hold():

@@ -83,7 +83,7 @@ def test_texts_of_which_nothing_can_be_ranked():
     alone = np.where(special[0], np.nan, 0.5)
     pair = PairedTokens(tokens, special, 0.5, 0.5, np.zeros((3, 3)), alone, alone, np.ones((3, 3)))
     result = TokenPairs((pair,), 4, 'cosine', 1)
-    assert set(named(result)) == {'part of the similarity that is due to references'}
+    assert not named(result)
     assert 'nan' not in str(result)
 
 

@@ -175,13 +175,8 @@ def test_training_curves_have_a_line_for_each_seed():
     assert legend_of(figure) == ['a', 'b']
 
 
-def test_methods_have_curves_over_shares_and_intervals_in_rows():
-    shares, values = np.array([0.1, 0.5]), np.array([0.25, 0.5])
-    panels = {'fall': {'a': values, 'random': values / 2}}
-    figure = plots.share_curves(panels, shares, label='fall', grey='random')
-    first, second = figure.axes[0].lines
-    assert [first.get_xdata().tolist(), first.get_ydata().tolist()] == [[10, 50], [0.25, 0.5]]
-    assert second.get_color() == '0.55' and second.get_linestyle() == '--'
+def test_methods_have_intervals_in_rows():
+    values = np.array([0.25, 0.5])
     rows, filled = {'rank': (values, values - 0.25, values + 0.25)}, {'rank': values < 0.5}
     lines, points = plots.interval_panels(['a', 'b'], rows, filled=filled).axes[0].collections
     assert ends_of(lines, 0) == [[0, 0.5], [0.25, 0.75]]
