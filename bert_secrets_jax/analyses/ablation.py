@@ -111,9 +111,10 @@ class Ablation(Disabled):
         return effects.drawn_sets(self, self.sets, told_apart=Disabled.told_apart, effects=_draw)
 
     def findings(self):
-        warned = next(iter(self.sets.values())).warnings('the intact model')
+        first = next(iter(self.sets.values()))
         found = (each for name in self.sets for each in self._set_findings(name, self.sets[name]))
-        return unless_noise([*warned, *found])
+        intact = effects.intact_of(first.found, source=SOURCE)
+        return unless_noise([*first.warnings('the intact model'), *found, intact])
 
     @property
     def meaning(self) -> str:

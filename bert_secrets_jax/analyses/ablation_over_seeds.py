@@ -10,7 +10,6 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
-import numpy as np
 from absl import logging
 
 from bert_secrets_jax.ablation.masks import with_intact
@@ -135,9 +134,8 @@ class AblationOverSeeds(Disabled):
             if extremes:
                 found += effects.findings_of_outcomes(each.outcomes, name, **of)
             found += effects.findings_of(each.found, name, extremes=extremes, **of)
-            if name == 'heads' and not np.isnan(each.found.difference).all():
-                found.append(each.mean_of_heads('heads over seeds: mean effect'))
-        return unless_noise(found)
+        when = f'with all heads, mean {self.over}'
+        return unless_noise([*found, effects.intact_of(first.found, source=SOURCE, when=when)])
 
     def notes(self):
         tests = 'Significant effects pass two tests: one takes the fine-tunings as a sample, the '

@@ -92,6 +92,8 @@ class MaskedLMAblation(Result):
                 each, name, name=f'{name} {_WHEN[when]}', source=SOURCE
             )
         ]
+        for when, each in self._models(next(iter(self.before))).items():
+            found.append(effects.intact_of(each, source=SOURCE, when=_WHEN[when]))
         if self.tuning is not None:
             name = 'change of the loss by fine-tuning, read with the same head'
             found.append(effects.effect_of(self.tuning, 0, name=name, source=SOURCE))

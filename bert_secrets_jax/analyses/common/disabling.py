@@ -18,19 +18,16 @@ from bert_secrets_jax.ablation.sweep import Swept
 from bert_secrets_jax.analyses.common import effects, marks
 from bert_secrets_jax.analyses.common.learnt import learning_test, learnt_nothing, not_learnt
 from bert_secrets_jax.analyses.common.models import check_several
-from bert_secrets_jax.analyses.verdicts.disabling import on_average
 from bert_secrets_jax.brief import check_name
 from bert_secrets_jax.data.tasks import Example
 from bert_secrets_jax.finetune.metrics import check_metrics, metrics_for
 from bert_secrets_jax.model.config import BertConfig
 from bert_secrets_jax.runs.call import Call, call
 from bert_secrets_jax.runs.cost import HEAD, MANY, Costs
-from bert_secrets_jax.runs.findings import measured
 from bert_secrets_jax.runs.result import Finding, Result
 from bert_secrets_jax.stats import significance
 from bert_secrets_jax.stats.average import MeanEffect, mean_effect
 from bert_secrets_jax.stats.effects import Effects
-from bert_secrets_jax.stats.over_runs import Contrasts
 from bert_secrets_jax.stats.seeds import assess_seeds
 from bert_secrets_jax.stats.significance import ChosenElsewhere, SelectedGain
 
@@ -107,11 +104,6 @@ class Ablated:
         """The numbers of layers and heads."""
         return self.masks.shape[1:]
 
-    @property
-    def average(self) -> Contrasts:
-        """The mean effect over masks and models, in points (`verdicts.disabling.on_average`)."""
-        return on_average(self.averages)
-
     def warnings(self, *names: str) -> list[Finding]:
         """Return the warning about the first of the models, so named, that has learnt nothing."""
         for name, value, p in zip(names, self.reached, self.p_learnt, strict=True):
@@ -119,12 +111,6 @@ class Ablated:
                 test = self.tested, float(value), self.larger_class, float(p)
                 return [not_learnt(name, *test, self.averages[0].examples)]
         return []
-
-    def mean_of_heads(self, name: str) -> Finding:
-        """Return the effect of losing a random head, in points."""
-        fields = {'null': 0.0, 'unit': effects.unit_of(self.found)}
-        fields |= effects.sample_of(self.found, SOURCE)
-        return measured(name, self.average.interval(0), **fields)
 
 
 @dataclasses.dataclass(frozen=True, repr=False, eq=False)

@@ -329,9 +329,9 @@ def drawn_sets(
     return drawn(result, **made)
 
 
-def intact_of(effects: Effects, *, name: str, source: str) -> Finding:
+def intact_of(effects: Effects, *, source: str, when: str = 'with all heads') -> Finding:
     """Return the finding of the outcome of the intact model."""
-    estimate = effects.outcome.scale * effects.intact
+    estimate, name = effects.outcome.scale * effects.intact, f'{title_of(effects)} {when}'
     fields = sample_of(effects, source)
     return Finding(name=name, estimate=estimate, unit=unit_of(effects), **fields)
 

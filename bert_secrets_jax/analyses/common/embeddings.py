@@ -50,7 +50,7 @@ class EmbeddingEffects(Result):
     def intact_findings(self, source: str) -> list[Finding]:
         """Return the outcomes of the intact model, where they are not 0 by their definition."""
         return [
-            effects.intact_of(each, name=f'{effects.title_of(each)} with all heads', source=source)
+            effects.intact_of(each, source=source)
             for each in next(iter(self.outcomes.values())).values()
             if not each.outcome.grows
         ]
