@@ -6,6 +6,7 @@ Shapes: L layer, N head.
 import collections
 import dataclasses
 import itertools
+import string
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -168,14 +169,19 @@ class Comparison(Result):
         heads = [each for each in self.agreements if each.heads]
         rows = _ends(_ranked(heads), _DRAWN)
         found = {(each.one, each.other, each.statistic): each.within for each in heads}
+        pairs = list(dict.fromkeys((each.one, each.other) for each in heads))[:_PAIRS]
+        # Names of runs are longer than a panel is wide.
+        runs = dict.fromkeys(itertools.chain.from_iterable(pairs))
+        short = dict(zip(runs, string.ascii_uppercase, strict=False))
         panels: dict[str, Any] = {}
-        for one, other in list(dict.fromkeys((each.one, each.other) for each in heads))[:_PAIRS]:
+        for one, other in pairs:
             ranks = [dataclasses.astuple(found.get((one, other, row), _NONE)) for row in rows]
-            panels[f'{one}\nand {other}'] = tuple(np.transpose(ranks))
+            panels[f'{short[one]} and {short[other]}'] = tuple(np.transpose(ranks))
         filled = {pair: (low > 0) | (high < 0) for pair, (_, low, high) in panels.items()}
+        letters = ', '.join(f'{letter} is {run}' for run, letter in short.items())
         return plots.interval_panels(rows, panels, filled=filled, columns=2).captioned(
-            'Rank correlations over heads within layers (filled: not zero), of the statistics that '
-            'agree most and least.'
+            f'Rank correlations of runs within layers ({letters}; filled: not zero), of the '
+            'statistics that agree most and least.'
         )
 
     def _profiles(self) -> 'plots.Figure':

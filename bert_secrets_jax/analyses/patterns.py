@@ -100,15 +100,6 @@ class Patterns(Result):
             for model, runs in self._models.items()
         }
 
-    @property
-    def unlike(self) -> dict[str, float]:
-        """The share of all maps that are unlike all labelled ones, by the name of the model."""
-        return {
-            model: float(np.mean([run[UNLIKE].mean for run in runs]))
-            for model, runs in self._models.items()
-            if UNLIKE in self.before
-        }
-
     def correct(self, runs: Sequence[Tables]) -> Corrected | None:
         """Return the corrected shares of all maps; None where no confusion is known."""
         found = [mean_over_runs(runs, [name]) for name in NAMES]
@@ -141,12 +132,15 @@ class Patterns(Result):
 
     def frames(self):
         frames = {'patterns': self._summary()}
-        if self.unlike:
-            percent = [100 * share for share in self.unlike.values()]
-            caption = 'Maps unlike every labelled one, whose classes are guesses.'
-            labelled = np.full(len(percent), 100 * FAR)
-            columns = {'unlike_percent': percent, 'of_labelled_percent': labelled}
-            frames['unlike'] = table(caption, model=[*self.unlike], **columns)
+        if UNLIKE in self.before:
+            models = self._models.values()
+            shares = [np.mean([run[UNLIKE].mean for run in runs]) for runs in models]
+            frames['unlike'] = table(
+                'Maps unlike every labelled one, whose classes are guesses.',
+                model=[*self._models],
+                unlike_percent=100 * np.array(shares),
+                of_labelled_percent=np.full(len(shares), 100 * FAR),
+            )
         runs = {
             seed: {name: run[name] for name in (*NAMES, CHANGED)} for seed, run in self.runs.items()
         }
