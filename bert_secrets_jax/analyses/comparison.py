@@ -234,8 +234,8 @@ class Comparison(Result):
                 'Of all pairs of runs, those whose heads agree most and least are told.',
                 'Heads have counterparts only where two models come from one pre-training: '
                 '`bs.analyses.matching` pairs others.',
-                'Errors of measurement lower correlations. What is equal to the last digit is left '
-                'out.',
+                'Errors of measurement lower correlations. Extremes of many are partly chance.',
+                'What is equal to the last digit in two runs is left out.',
             ]
         return notes + [
             f'Not compared, since it is of another version or other inputs: {", ".join(names)} of '

@@ -122,6 +122,13 @@ class Features(BeforeAndAfter):
             template='Fine-tuning changes attention to {where} most: by {estimate:+.2g} per head.',
         )
 
+    def notes(self):
+        absent = ', '.join(plural(name) for name in FEATURES if name not in self.names)
+        return [
+            'Frequent features score higher: the greatest attention to any of them counts.',
+            *([f'Left out, for none is known in these texts: {absent}.'] if absent else []),
+        ]
+
     def _mean(self, name: str, which: str, **fields: Any) -> Finding:
         """Return a statistic of the fine-tuned models, or of the only one, mean over heads."""
         return mean_finding(name, self.models, [which], unit=UNIT, source=SOURCE, **fields)
