@@ -138,7 +138,7 @@ class Patterns(Result):
             frames['unlike'] = table(
                 'Maps unlike every labelled one, whose classes are guesses.',
                 model=[*self._models],
-                unlike_percent=100 * np.array(shares),
+                unlike_percent=100 * np.array(shares, np.float64),
                 of_labelled_percent=np.full(len(shares), 100 * FAR),
             )
         runs = {
