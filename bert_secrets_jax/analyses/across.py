@@ -27,7 +27,6 @@ from bert_secrets_jax.data.treebank import (
     read_treebanks,
 )
 from bert_secrets_jax.measure.catalogue import DEFAULTS, measure, named
-from bert_secrets_jax.measure.word_links import ALL
 from bert_secrets_jax.model.weights import Pretrained, without_head
 from bert_secrets_jax.patterns.classes import CLASSES
 from bert_secrets_jax.patterns.classifier import load_classifier, pattern_statistics
@@ -47,8 +46,6 @@ from bert_secrets_jax.stats.correlations import interval_of_resamples
 
 SOURCE = 'Ravishankar et al. 2021, section 4'
 _ENDS = ('', '_low', '_high')
-_LENGTHS = 'explained_by_lengths'
-_FIRST = 'share_of_best_head_of_first_corpus'
 # In nine languages of UD PUD, a wordpiece of multilingual-e5 spells 3.4 to 6.7 bytes, and one of an
 # English BERT 4.1 of English and 1.2 to 2.9 of the others. In each 20 sentences in order it is 3.19
 # or more, and 3.03 or less (docs/how_to/another_language.md).
@@ -118,67 +115,47 @@ class Across(Result):
     def findings(self):
         of = {'sample': len(self.corpora), 'sample_of': self.unit, 'source': SOURCE}
         main = np.argmax([self.means[f'pattern: {name}'] for name in CLASSES], axis=0)
-        patterns = (
-            '{estimate:.0f} {unit} {estimate:|has|have} one main pattern in all ' + f'{self.unit}.'
+        same = how_many(
+            'heads with one main pattern',
+            (main == main[0]).all(axis=0),
+            template='{estimate} {unit} {estimate:|has|have} one main pattern in all {sample_of}.',
+            **of,
         )
-        same = (main == main[0]).all(axis=0)
-        found = [
-            measured(
-                f'{name}: bytes of a wordpiece',
-                each,
-                unit='bytes',
-                template='A wordpiece spells only {estimate:.1f} bytes of "{where}": the tokenizer '
-                'is hardly made for its language.',
-                where=name,
-                warning=True,
-                **of,
-            )
+        return [*self._hardly_spelt(of), same, *self._least(of)]
+
+    def _hardly_spelt(self, of: Mapping[str, Any]) -> list[Finding]:
+        """Return the warnings about corpora whose language the tokenizer was not made for."""
+        template = (
+            'A wordpiece spells only {estimate:.1f} bytes of "{where}": the tokenizer is hardly '
+            'made for its language.'
+        )
+        said = {'unit': 'bytes', 'template': template, 'warning': True, **of}
+        return [
+            measured(f'{name}: bytes of a wordpiece', each, where=name, **said)
             for name, each in self.spelt.items()
             if each < _ENOUGH_BYTES
         ]
-        found.append(how_many('heads with one main pattern', same, template=patterns, **of))
-        known = {name: each for name, each in self.alike.items() if np.isfinite(each['rank'])}
-        ratios = {
-            n: without_noise(each['rank'], each['rank_of_halves']) for n, each in known.items()
-        }
-        clear = [name for name, each in ratios.items() if np.isfinite(each)]
-        if clear:
-            least = min(clear, key=lambda name: ratios[name])
-            template = (
-                'Beside noise, two {sample_of} differ most in "{where}": the rank correlation of '
-                'heads is {estimate:.2f}, and {halves:.2f} between halves of one.'
-            )
-            ends = [known[least][f'rank{end}'] for end in _ENDS]
-            halves = known[least]['rank_of_halves']
-            where = f'finds {least}' if least in self.relations else least
-            said = {'template': template, 'where': where, 'numbers': {'halves': halves}, **of}
-            found.append(measured('least agreement', ends, unit='rank correlation', **said))
-        long = {name: each[_LENGTHS] for name, each in known.items() if np.isfinite(each[_LENGTHS])}
-        if long:
-            most = max(long, key=lambda name: long[name])
-            template = (
-                'Lengths explain most in "{where}": {estimate:.0%} of what differs by corpus.'
-            )
-            said = {'template': template, 'where': most, 'unit': 'share of variance', **of}
-            found.append(measured('explained by lengths', long[most], **said))
-        if self.relations:
-            groups = self._relations().groupby('relation', sort=False)
-            found += filter(None, (self._order(frame, of) for _, frame in groups))
-        return found
 
-    def _order(self, frame: Any, of: Mapping[str, Any]) -> Finding | None:
-        shares, sides = frame[_FIRST].to_numpy(), np.sign(frame['offset'].to_numpy())
-        other, first, relation = sides != sides[0], self.corpora[0], frame['relation'].iloc[0]
-        # Links of all relations have no order of their own.
-        if relation == ALL or not other.any():
-            return None
-        template = (
-            'For "{relation}", the best head of {first} finds {own:.0%} of the links there, and '
-            '{estimate:.0%} where the word order is the reverse.'
+    def _least(self, of: Mapping[str, Any]) -> list[Finding]:
+        """Return the statistic in which heads agree least, beside noise."""
+        ratios = {
+            name: without_noise(each['rank'], each['rank_of_halves'])
+            for name, each in self.alike.items()
+        }
+        if np.isnan([*ratios.values()]).all():
+            return []
+        least = min(ratios, key=lambda name: np.nan_to_num(ratios[name], nan=np.inf))
+        found = measured(
+            'least agreement',
+            [self.alike[least][f'rank{end}'] for end in _ENDS],
+            unit='rank correlation',
+            where=f'finds {least}' if least in self.relations else least,
+            template='Beside noise, two {sample_of} differ most in "{where}": the rank correlation '
+            'of heads is {estimate:.2f}, and {halves:.2f} between halves of one.',
+            halves=self.alike[least]['rank_of_halves'],
+            **of,
         )
-        numbers = {'relation': relation, 'first': first, 'own': float(shares[0])}
-        said = {'template': template, 'numbers': numbers, 'unit': 'share of links', **of}
-        return measured(f'{relation}: best head of {first}', shares[other].mean(), **said)
+        return [found]
 
     def _relations(self):
         import pandas
@@ -190,7 +167,8 @@ class Across(Result):
             frame = framed(list(each.columns), rows).assign(corpus=corpus)
             frame = frame[frame['relation'].isin(self.relations)].dropna(axis=1)
             places = [(each.relations.index(name), *best[name]) for name in frame['relation']]
-            found.append(frame.assign(**{_FIRST: [each.dev.right[place] for place in places]}))
+            shares = [each.dev.right[place] for place in places]
+            found.append(frame.assign(share_of_best_head_of_first_corpus=shares))
         frame = pandas.concat(found, ignore_index=True)
         frame.attrs = {'caption': 'The head that finds most links of each relation, by corpus.'}
         return frame
@@ -324,7 +302,7 @@ def _alike(
     halves = [np.stack([np.nanmean(x[half::2], 0, float) for half in (0, 1)]) for x in samples]
     found['icc'] = agreement(np.mean(halves, axis=1)).icc1
     found['icc_of_halves'] = float(np.mean([agreement(each).icc1 for each in halves]))
-    found[_LENGTHS] = lengths
+    found['explained_by_lengths'] = lengths
     pairs = [f'{one} and {other}' for one, other in itertools.combinations(corpora, 2)]
     return found | dict(zip(pairs, ranks[0][above].tolist(), strict=True))
 

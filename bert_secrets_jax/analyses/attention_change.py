@@ -23,7 +23,6 @@ from bert_secrets_jax.analyses.common.tables import (
     layers_frame,
     mean_finding,
     mean_over_runs,
-    notes_of,
     over_seeds,
     seeds_frame,
     top_head,
@@ -73,7 +72,13 @@ class AttentionChange(Result):
         return last_layers(self.readings.get('paper', {}))
 
     def frames(self):
-        frames = {'layers': self._layers()}
+        frames = {
+            'layers': layers_frame(
+                {f'reading_{name}': grid for name, grid in self.grids.items()},
+                {'paper_notebook': paper.attention_change(self.subject.task)},
+                'Similarity, mean over the heads of a layer.',
+            )
+        }
         for reading, runs in self.readings.items():
             caption = f'Similarity of every head, reading "{reading}".'
             frames[f'heads_{reading}'] = seeds_frame(runs, UNIT, caption)
@@ -90,13 +95,13 @@ class AttentionChange(Result):
         return drawn(self, fig5=_draw_heads, fig5_by_layer=_draw_layers)
 
     def findings(self):
+        changed = [layer_changed_most(runs, name) for name, runs in self.readings.items()]
+        found = [*changed[:1], *self._on_average()]
         published = paper.attention_change(self.subject.task)
-        found = []
         for reading, grid in self.grids.items():
-            found.append(layer_changed_most(self.readings[reading], reading))
             name = f'agreement with the paper, reading {reading}'
             found += agreement_of_grids(name, grid, published, source=SOURCE)
-        return [*found[:1], *self._on_average(), *found[1:]]
+        return found
 
     def at_a_glance(self):
         if 'paper' not in self.readings:
@@ -110,42 +115,34 @@ class AttentionChange(Result):
         notes = ['In the paper, mostly the last two layers change.']
         return notes + ['The published figure was made by the reading "notebook".'] * published
 
-    def head_notes(self):
-        reading, runs = next(iter(self.readings.items()))
-        name = READINGS[reading]
-        table = over_seeds(list(runs.values()), [name])[name]
-        return {'cosine similarity, before and after': notes_of([table])}
-
     def _on_average(self) -> list[Finding]:
         """Return what gets clearly more or less attention, and whether attention is broader."""
-        runs, known = list(self.runs.values()), {each.name: each for each in self.statistics}
-        moved = {name: mean_over_runs(runs, [change(name)]) for name in known}
-        clear = {name: each.mean for name, each in moved.items() if each.low * each.high > 0}
-        shares = [name for name in clear if known[name].unit == SHARE]
+        runs, clear = list(self.runs.values()), self._clear()
+        shares = [each for each in self.statistics if each.unit == SHARE and each.name in clear]
         if not shares:
             return []
-        most = max(shares, key=lambda name: abs(clear[name]))
+        most = max(shares, key=lambda each: abs(np.subtract(*clear[each.name])))
+        before, after = clear[most.name]
+        moves = 'rises' if after > before else 'falls'
+        numbers = {'title': most.title, 'moves': moves, 'before': before, 'after': after}
         template = 'On average over heads, {title} {moves} from {before:.2f} to {after:.2f}'
         if ENTROPY in clear:
             template += ', and attention is {broader} (entropy {wide:.1f} nats, was {narrow:.1f})'
-        after = {name: mean_over_runs(runs, [name]).mean for name in clear.keys() & {most, ENTROPY}}
-        broader, wide = clear.get(ENTROPY, 0.0), after.get(ENTROPY, 0.0)
-        found = mean_finding(
-            ON_AVERAGE,
-            runs,
-            [change(most)],
-            unit=SHARE,
-            source=SOURCE,
-            template=f'{template}.',
-            title=known[most].title,
-            moves='rises' if clear[most] > 0 else 'falls',
-            before=after[most] - clear[most],
-            after=after[most],
-            broader='broader' if broader > 0 else 'narrower',
-            wide=wide,
-            narrow=wide - broader,
-        )
-        return [found]
+            narrow, wide = clear[ENTROPY]
+            numbers |= {'narrow': narrow, 'wide': wide}
+            numbers['broader'] = 'broader' if wide > narrow else 'narrower'
+        said = {'template': f'{template}.', 'numbers': numbers, 'unit': SHARE, 'source': SOURCE}
+        return [mean_finding(ON_AVERAGE, runs, [change(most.name)], **said)]
+
+    def _clear(self) -> dict[str, tuple[float, float]]:
+        """Return the mean before and after of each statistic that clearly changes, by its name."""
+        runs, found = list(self.runs.values()), {}
+        for each in self.statistics:
+            moved = mean_over_runs(runs, [change(each.name)])
+            if moved.low * moved.high > 0:
+                after = mean_over_runs(runs, [each.name]).mean
+                found[each.name] = (after - moved.mean, after)
+        return found
 
     def _changes(self):
         runs = list(self.runs.values())
@@ -168,13 +165,6 @@ class AttentionChange(Result):
             rows,
             'Changes over all heads, and in the head that changes most.',
         )  # fmt: skip
-
-    def _layers(self):
-        return layers_frame(
-            {f'reading_{name}': grid for name, grid in self.grids.items()},
-            {'paper_notebook': paper.attention_change(self.subject.task)},
-            'Similarity, mean over the heads of a layer.',
-        )
 
 
 def change_statistics(reading: str) -> list[Described]:
@@ -239,26 +229,27 @@ def attention_change(
     return AttentionChange(found, describe(described), runs)
 
 
-def _sources(result: AttentionChange) -> dict[str | tuple[str, str], plots.Source]:
-    return {
-        _TITLES[name]: plots.Source(f'heads_{name}', 'mean', READINGS[name], -1, 1)
-        for name in result.grids
-    }
-
-
 def _draw_heads(result: AttentionChange):
-    grids = {_TITLES[name]: 1 - grid for name, grid in result.grids.items()}
-    return plots.head_grids(grids, label=_CHANGE).captioned(
-        f'Change of the maps by fine-tuning ({result.subject.as_in("Figure 5")}).', _sources(result)
-    )
+    caption = f'Change of the maps by fine-tuning ({result.subject.as_in("Figure 5")}).'
+    return plots.head_grids(_changed(result), label=_CHANGE).captioned(caption, _sources(result))
 
 
 def _draw_layers(result: AttentionChange):
-    grids = {_TITLES[name]: 1 - grid for name, grid in result.grids.items()}
-    published = paper.attention_change(result.subject.task)
+    grids, published = _changed(result), paper.attention_change(result.subject.task)
     return plots.layer_profiles(
         grids,
         label=_CHANGE,
         published={} if published is None else dict.fromkeys(grids, 1 - published),
         published_name='paper: BERT-base',
     ).captioned('The same by layer: mean and range of the heads.', _sources(result))
+
+
+def _changed(result: AttentionChange) -> dict[str, np.ndarray]:
+    return {_TITLES[name]: 1 - grid for name, grid in result.grids.items()}
+
+
+def _sources(result: AttentionChange) -> dict[str | tuple[str, str], plots.Source]:
+    return {
+        _TITLES[name]: plots.Source(f'heads_{name}', 'mean', READINGS[name], -1, 1)
+        for name in result.grids
+    }

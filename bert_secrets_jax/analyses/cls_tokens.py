@@ -29,7 +29,6 @@ from bert_secrets_jax.measure.catalogue import (
     plural,
 )
 from bert_secrets_jax.model.weights import Pretrained
-from bert_secrets_jax.runs.findings import extreme
 from bert_secrets_jax.runs.result import drawn
 
 SOURCE = 'Kovaleva et al. 2019, section 4.5, Figure 7'
@@ -87,33 +86,25 @@ class ClsTokens(BeforeAndAfter):
         return drawn(self, cls_tokens=_draw)
 
     def findings(self):
-        matrix = self.in_last_layer(self.after or self.before)
-        means = matrix.mean(axis=0)
+        means = self.in_last_layer(self.after or self.before).mean(axis=0)
         if len(means) < 2:
             return []
         most, second, *_ = np.argsort(-means)
-        head = int(matrix[:, most].argmax())
-        before = self.before[from_cls(self.names[most])]
-        last, fields = (len(before.mean) - 1, head), {'unit': UNIT, 'source': SOURCE}
-        found = [
-            mean_finding(
-                'type of token that [CLS] attends to most',
-                self.models,
-                [from_cls(self.names[most])],
-                -1,
-                where=plural(self.names[most]),
-                template='{when} the last layer, [CLS] attends most to {where} ({estimate:.2f}), '
-                'then to {second} ({next:.2f}).',
-                when='After fine-tuning, in' if self.after else 'In',
-                second=plural(self.names[second]),
-                next=float(means[second]),
-                **fields,
-            )
-        ]
-        if len(matrix) > 1:
-            share, fields = matrix[head, most], fields | {'sample': int(before.count)}
-            found.append(extreme('head whose [CLS] does so most', last, share, **fields))
-        return found
+        where, then = (plural(self.names[index]) for index in (most, second))
+        answer = mean_finding(
+            'type of token that [CLS] attends to most',
+            self.models,
+            [from_cls(self.names[most])],
+            -1,
+            unit=UNIT,
+            source=SOURCE,
+            where=where,
+            template='{when} the last layer, [CLS] attends most to {where} ({estimate:.2f}), '
+            'then to {then}.',
+            when='After fine-tuning, in' if self.runs else 'In',
+            then=then,
+        )
+        return [answer]
 
     def notes(self):
         return ['In the paper it is [SEP], or punctuation (STS-B, RTE, QNLI).']

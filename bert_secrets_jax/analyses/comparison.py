@@ -30,11 +30,8 @@ _NONE = RankAgreement(np.nan, np.nan, np.nan)
 # So many statistics are drawn: those that agree most, and those that agree least.
 _DRAWN = 16
 _PANELS = 6
-# More pairs of runs are not drawn, or not told one by one.
-_PAIRS, _TOLD = 3, 6
-_OF_RANKS: dict[str, Any] = {
-    'unit': 'rank correlation', 'sample_of': 'statistics', 'source': 'agreement of grids of heads',
-}  # fmt: skip
+# More pairs of runs are not drawn.
+_PAIRS = 3
 
 
 @dataclasses.dataclass(frozen=True)
@@ -59,8 +56,10 @@ class GridAgreement:
     within: RankAgreement
     profile: float
 
-
-_Pairs = Mapping[tuple[str, str], Sequence[GridAgreement]]
+    @property
+    def rank(self) -> float:
+        """The rank correlation within layers; without counterparts, that of layers."""
+        return self.within.rank if self.heads else self.profile
 
 
 @dataclasses.dataclass(frozen=True, repr=False, eq=False)
@@ -162,122 +161,49 @@ class Comparison(Result):
         }  # fmt: skip
 
     def figures(self):
-        drawings = {}
-        # Those whose heads have counterparts.
-        pairs = list(
-            dict.fromkeys((each.one, each.other) for each in self.agreements if each.heads)
-        )
-        if pairs:
-            drawings['agreement'] = lambda: self._agreement(pairs[:_PAIRS])
-        if self.agreements:
-            drawings['profiles'] = self._profiles
-        return Figures(drawings)
+        if any(each.heads for each in self.agreements):
+            return Figures({'agreement': self._agreement})
+        return Figures({'profiles': self._profiles} if self.agreements else {})
 
-    def _agreement(self, pairs: Sequence[tuple[str, str]]) -> 'plots.Figure':
-        rows = _ends(self._statistics(by_heads=True), _DRAWN)
-        found = {(each.one, each.other, each.statistic): each for each in self.agreements}
-        panels, filled = {}, {}
+    def _agreement(self) -> 'plots.Figure':
+        heads = [each for each in self.agreements if each.heads]
+        rows = _ends(_ranked(heads), _DRAWN)
+        found = {(each.one, each.other, each.statistic): each.within for each in heads}
+        pairs = list(dict.fromkeys((each.one, each.other) for each in heads))[:_PAIRS]
         # Names of runs are longer than a panel is wide.
-        runs = list(dict.fromkeys(itertools.chain.from_iterable(pairs)))
+        runs = dict.fromkeys(itertools.chain.from_iterable(pairs))
         short = dict(zip(runs, string.ascii_uppercase, strict=False))
-        for pair in pairs:
-            for name, kind in (('overall', 'all heads'), ('within', 'within layers')):
-                letters = ' and '.join(short[run] for run in pair)
-                title = kind if len(pairs) == 1 else f'{letters}, {kind}'
-                drawn = [getattr(found.get((*pair, row)), name, _NONE) for row in rows]
-                rank, low, high = np.array(list(map(dataclasses.astuple, drawn))).T
-                panels[title] = rank, low, high
-                filled[title] = (low > 0) | (high < 0)
-        about = ' of ' + ' and '.join(pairs[0])
-        if len(pairs) > 1:
-            about = ' of runs (' + ', '.join(f'{short[run]} is {run}' for run in runs) + ')'
+        panels: dict[str, Any] = {}
+        for one, other in pairs:
+            ranks = [dataclasses.astuple(found.get((one, other, row), _NONE)) for row in rows]
+            panels[f'{short[one]} and {short[other]}'] = tuple(np.transpose(ranks))
+        filled = {pair: (low > 0) | (high < 0) for pair, (_, low, high) in panels.items()}
+        letters = ', '.join(f'{letter} is {run}' for run, letter in short.items())
         return plots.interval_panels(rows, panels, filled=filled, columns=2).captioned(
-            f'Rank correlations{about} over heads (filled: not zero), of the statistics that agree '
-            'most and least.'
+            f'Rank correlations of runs within layers ({letters}; filled: not zero), of the '
+            'statistics that agree most and least.'
         )
 
     def _profiles(self) -> 'plots.Figure':
-        panels: dict[str, dict[str, np.ndarray]] = {}
-        for statistic in _ends(self._statistics(by_heads=False), _PANELS):
-            with_it = {run: grids for run, grids in self.grids.items() if statistic in grids}
+        panels = {}
+        for statistic in _ends(_ranked(self.agreements), _PANELS):
             # The analysis stands above its statistic.
             panels[statistic.replace(': ', ':\n', 1)] = {
-                run: _means(grids[statistic]) for run, grids in with_it.items()
+                run: _means(grids[statistic])
+                for run, grids in self.grids.items()
+                if statistic in grids
             }
         return plots.depth_profiles(panels).captioned(
             'Means of layers by relative depth, of the statistics that agree most and least.'
         )
 
-    def _statistics(self, *, by_heads: bool) -> list[str]:
-        """Return the statistics in the order of how far runs agree, the greatest first."""
-        known: dict[str, list[float]] = {}
-        for each in self.agreements:
-            value = each.within.rank if by_heads else each.profile
-            if np.isfinite(value):
-                known.setdefault(each.statistic, []).append(value)
-        return sorted(known, key=lambda name: -np.mean(known[name]))
-
     def findings(self):
         pairs: dict[tuple[str, str], list[GridAgreement]] = {}
         for each in self.agreements:
             pairs.setdefault((each.one, each.other), []).append(each)
-        found = []
-        # If there are many pairs, only the table has each of them.
-        if len(pairs) <= _TOLD:
-            found = [*self._equal(), *self._pair_findings(pairs)]
-        heads = [each for each in self.agreements if np.isfinite(each.within.rank)]
-        if len(heads) > 1:
-            # By the end of the interval; by the estimate if there is none.
-            low = [np.nan_to_num(each.within.low, nan=each.within.rank) for each in heads]
-            high = [np.nan_to_num(each.within.high, nan=each.within.rank) for each in heads]
-            found.append(_extreme('most', heads[int(np.argmax(low))]))
-            found.append(_extreme('least', heads[int(np.argmin(high))]))
-        return found
-
-    def _pair_findings(self, pairs: _Pairs) -> Iterator[Finding]:
-        """Return how far the heads of each two runs agree, or their layers without counterparts."""
-        for (one, other), members in pairs.items():
-            profiles = [each.profile for each in members if np.isfinite(each.profile)]
-            if profiles and not any(each.heads for each in members):
-                shape, theirs = (
-                    '{} x {}'.format(*next(iter(self.grids[run].values())).shape)
-                    for run in (one, other)
-                )
-                yield measured(
-                    f'profiles: {one}, {other}',
-                    np.median(profiles),
-                    template='Layers of {one} ({shape}) and {other} ({other_shape}) at the same '
-                    'relative depth agree by a rank correlation of {estimate:.2f} (median).',
-                    numbers={'one': one, 'other': other, 'shape': shape, 'other_shape': theirs},
-                    **_OF_RANKS | {'sample': len(profiles)},
-                )
-            known = [each for each in members if np.isfinite(each.within.rank)]
-            if known:
-                overall = float(np.median([each.overall.rank for each in known]))
-                yield measured(
-                    f'heads: {one}, {other}',
-                    np.median([each.within.rank for each in known]),
-                    template='Heads of {one} and {other} agree by a rank correlation of '
-                    '{overall:.2f} (median), within layers {estimate:.2f}.',
-                    numbers={'one': one, 'other': other, 'overall': overall},
-                    **_OF_RANKS | {'sample': len(known)},
-                )
-
-    def _equal(self) -> Iterator[Finding]:
-        """Yield for each two runs how much of what both have is one and the same."""
-        for one, other in itertools.combinations(self.grids, 2):
-            ours, theirs = self.grids[one], self.grids[other]
-            both = [name for name in ours if name in theirs]
-            equal = sum(np.array_equal(ours[each], theirs[each], equal_nan=True) for each in both)
-            if equal:
-                yield Finding(
-                    name=f'equal: {one}, {other}',
-                    estimate=equal,
-                    template='{estimate} of {sample} statistics of {one} and {other} '
-                    '{estimate:|is|are} equal to the last digit and not compared.',
-                    numbers={'one': one, 'other': other},
-                    **_OF_RANKS | {'unit': 'statistics', 'sample': len(both)},
-                )
+        found = [finding for pair, members in pairs.items() for finding in _told(*pair, members)]
+        found.sort(key=lambda each: -each.estimate)
+        return found[:1] + found[1:][-1:]
 
     @property
     def corrected(self) -> list[tuple[str, str, str, float, float, str, str]]:
@@ -303,13 +229,14 @@ class Comparison(Result):
             'Effects are in points, on the examples that the best and the worst were chosen on.',
             'Claims are tested together, so fewer hold than alone (Benjamini and Bogomolov).',
         ]
-        if any(each.heads for each in self.agreements):
+        if self.grids:
             notes += [
-                'Heads have counterparts only where two models come from one pre-training.',
+                'Of all pairs of runs, those whose heads agree most and least are told.',
+                'Heads have counterparts only where two models come from one pre-training: '
+                '`bs.analyses.matching` pairs others.',
                 'Errors of measurement lower correlations. Extremes of many are partly chance.',
+                'What is equal to the last digit in two runs is left out.',
             ]
-        if not all(each.heads for each in self.agreements):
-            notes.append('Heads of models without counterparts: `bs.analyses.matching` pairs them.')
         return notes + [
             f'Not compared, since it is of another version or other inputs: {", ".join(names)} of '
             f'{run}. The command that made the run computes it again.'
@@ -443,15 +370,31 @@ def _ends(names: Sequence[str], count: int) -> list[str]:
     return list(dict.fromkeys([*names[:half], *names[-half:]]))
 
 
-def _extreme(which: str, each: GridAgreement) -> Finding:
-    """Return the finding on the statistic in which runs agree most or least."""
-    names = {'which': which, 'one': each.one, 'other': each.other}
-    return measured(
-        f'agree {which}',
-        dataclasses.astuple(each.within),
-        where=each.statistic,
-        template='Heads of {one} and {other} agree {which} in {where}: rank correlation '
-        '{estimate:.2f} within layers, {overall:.2f} over all heads.',
-        numbers=names | {'overall': each.overall.rank},
-        **_OF_RANKS | {'sample': each.heads, 'sample_of': 'heads'},
-    )
+def _ranked(agreements: Sequence[GridAgreement]) -> list[str]:
+    """Return the statistics in the order of how far runs agree, the greatest first."""
+    known: dict[str, list[float]] = {}
+    for each in agreements:
+        if np.isfinite(each.rank):
+            known.setdefault(each.statistic, []).append(each.rank)
+    return sorted(known, key=lambda name: -np.mean(known[name]))
+
+
+def _told(one: str, other: str, members: Sequence[GridAgreement]) -> Iterator[Finding]:
+    """Yield how far the heads of two runs agree, or their layers without counterparts."""
+    what, how = 'layers', 'at the same relative depth'
+    if any(each.heads for each in members):
+        what, how = 'heads', 'within layers'
+    ranks = np.array([each.rank for each in members])
+    known = ranks[np.isfinite(ranks)]
+    if len(known):
+        yield measured(
+            f'{what}: {one}, {other}',
+            float(np.median(known)),
+            unit='rank correlation',
+            sample=len(known),
+            sample_of='statistics',
+            source='agreement of grids of heads',
+            template='{What} of {one} and {other} agree by a rank correlation of {estimate:.2f} '
+            '{how} (median).',
+            numbers={'What': what.capitalize(), 'one': one, 'other': other, 'how': how},
+        )

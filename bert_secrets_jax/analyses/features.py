@@ -1,8 +1,7 @@
 """Attention to linguistic features, before and after fine-tuning (section 4.4, Figure 6)."""
 
-import functools
 from collections.abc import Sequence
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -12,15 +11,11 @@ from bert_secrets_jax.analyses.common.models import Models
 from bert_secrets_jax.analyses.common.tables import (
     BeforeAndAfter,
     Tables,
-    greatest,
     mean_finding,
     models_frames,
-    notes_of,
     significant_change,
     table,
     top_as_text,
-    top_head,
-    worded,
 )
 from bert_secrets_jax.analyses.common.texts import TextSettings
 from bert_secrets_jax.analyses.declaration import analysis
@@ -35,7 +30,7 @@ from bert_secrets_jax.measure.catalogue import (
     plural,
 )
 from bert_secrets_jax.model.weights import Pretrained
-from bert_secrets_jax.names import head_name
+from bert_secrets_jax.runs.findings import agreement_of_grids
 from bert_secrets_jax.runs.result import Finding, drawn, framed
 
 SOURCE = 'Kovaleva et al. 2019, section 4.4'
@@ -61,13 +56,6 @@ class Features(BeforeAndAfter):
     def after(self) -> Tables:
         """The tables of the fine-tuned models, as `over_seeds` returns them."""
         return self.over_seeds((*SPECIAL, *self.names))
-
-    @property
-    def changed(self) -> Tables:
-        """The changes of [CLS], [SEP] and the features, mean over seeds; or empty."""
-        names = (*SPECIAL, *self.names)
-        tables = self.over_seeds(map(change, names))
-        return {name: tables[change(name)] for name in names if tables}
 
     def gives(self):
         return {'attention after fine-tuning': self.runs} if self.runs else {}
@@ -97,48 +85,42 @@ class Features(BeforeAndAfter):
         )
 
     def figures(self):
-        drawings = {'special_tokens_finetuned': _draw_special} if self.runs else {}
-        shown = {'features': 'before', 'features_finetuned': 'after', 'features_change': 'changed'}
-        for name, which in shown.items():
-            if self.names and (self.runs or which == 'before'):
-                drawings[name] = functools.partial(_draw_grids, which=which)
-        return drawn(self, **drawings)
+        return drawn(self, **{'special_tokens_finetuned': _draw_special} if self.runs else {})
 
     def findings(self):
-        tables = self.after or self.before
-        several = len(self.names) > 1
-        alone = SPECIAL if several else (*SPECIAL, *self.names)
-        findings = [self._mean(f'attention to {name}, mean over heads', name) for name in alone]
-        if several:
-            most = max(self.names, key=lambda name: tables[name].mean.mean())
-            special = sum(float(tables[name].mean.mean()) for name in SPECIAL)
-            answer = self._mean(
-                'the feature with the most attention',
-                most,
-                where=plural(most),
-                template='{when}{where} get more attention than other features ({estimate:.2g}). '
-                'That is {ratio:.0%} of what [CLS] and [SEP] get.',
-                when='After fine-tuning, ' if self.after else 'In this model, ',
-                ratio=float(tables[most].mean.mean()) / special,
-            )
-            findings = [answer, *findings]
-        if several and self.runs:
-            findings.append(self._most_changed())
-        return findings
+        tables, found = self.after or self.before, []
+        if len(self.names) > 1:
+            found = [self._most(tables), *([self._moved()] if self.runs else [])]
+        published = paper.special_token_attention(self.subject.task) if self.runs else None
+        for name, theirs in (published or {}).items():
+            label = f'attention to {name}: agreement with the paper'
+            found += agreement_of_grids(label, tables[name].mean, theirs, source=SOURCE)
+        return found
 
-    def head_notes(self):
-        tuned = self.after
-        notes = {
-            f'attention to {name}': notes_of(
-                [self.before[name], *([tuned[name]] if name in tuned else [])]
-            )
-            for name in SPECIAL
-        }
-        if self.names:
-            grids = [self.before[name].mean for name in self.names]
-            most, share = greatest(list(map(plural, self.names)), grids)
-            notes['most attention to a feature'] = worded('{:.2f} to {}', share, most)
-        return notes
+    def _most(self, tables: Tables) -> Finding:
+        """Return the feature with the most attention, beside that of special tokens."""
+        size = {name: float(each.mean.mean()) for name, each in tables.items()}
+        most = max(self.names, key=lambda name: size[name])
+        return self._mean(
+            'the feature with the most attention',
+            most,
+            where=plural(most),
+            template='{when}most attention to features goes to {where} ({estimate:.2g}). That is '
+            '{ratio:.0%} of what [CLS] and [SEP] get.',
+            when='After fine-tuning, ' if self.runs else 'In this model, ',
+            ratio=size[most] / sum(size[name] for name in SPECIAL),
+        )
+
+    def _moved(self) -> Finding:
+        """Return the feature whose attention changes most, mean over heads."""
+        changes = self.over_seeds(map(change, self.names))
+        most = max(self.names, key=lambda name: abs(changes[change(name)].mean.mean()))
+        return self._mean(
+            'attention to the feature that fine-tuning changes most',
+            change(most),
+            where=plural(most),
+            template='Fine-tuning changes attention to {where} most: by {estimate:+.2g} per head.',
+        )
 
     def notes(self):
         absent = ', '.join(plural(name) for name in FEATURES if name not in self.names)
@@ -147,27 +129,9 @@ class Features(BeforeAndAfter):
             *([f'Left out, for none is known in these texts: {absent}.'] if absent else []),
         ]
 
-    def _mean(self, name: str, which: str, **fields) -> Finding:
-        """Return the attention to a type of token, mean over heads, after fine-tuning if any."""
+    def _mean(self, name: str, which: str, **fields: Any) -> Finding:
+        """Return a statistic of the fine-tuned models, or of the only one, mean over heads."""
         return mean_finding(name, self.models, [which], unit=UNIT, source=SOURCE, **fields)
-
-    def _most_changed(self) -> Finding:
-        size = {name: np.abs(self.changed[name].mean) for name in self.names}
-        moved = max(self.names, key=lambda name: size[name].mean())
-        head = top_head(size[moved])
-        return mean_finding(
-            'attention to the feature that fine-tuning changes most',
-            self.models,
-            [change(moved)],
-            head,
-            unit=UNIT,
-            source=SOURCE,
-            where=head_name(*head),
-            template='Fine-tuning changes attention to {feature} most: by {size:.2g} per head, '
-            'and by {estimate:+.2g} in {where}.',
-            feature=plural(moved),
-            size=float(size[moved].mean()),
-        )
 
     def _summary(self):
         rows = []
@@ -242,39 +206,13 @@ def features(
 
 
 def _draw_special(result: Features):
-    published = paper.special_token_attention(result.subject.task) or {}
-    after = result.after
-    agreement = ''
-    for name in published:
-        rank = paper.rank_correlation(after[name].mean, published[name])
-        if rank is not None:
-            ranks = f'{rank.heads:.2f} (layers: {rank.layers:.2f})'
-            agreement += f' {name}: rank correlation with the paper {ranks}.'
     return plots.layer_profiles(
-        {name: after[name].mean for name in SPECIAL},
+        {name: result.after[name].mean for name in SPECIAL},
         label=UNIT,
-        published=published,
+        published=paper.special_token_attention(result.subject.task) or {},
         published_name='paper: BERT-base',
     ).captioned(
         'Attention to [CLS] and [SEP] after fine-tuning: mean and range of the heads of a layer '
-        f'({result.subject.as_in("Figure 6")}).{agreement}',
+        f'({result.subject.as_in("Figure 6")}).',
         plots.Source('heads_finetuned', 'mean'),
     )
-
-
-_CAPTIONS = {
-    'before': 'Attention to linguistic features in the model as it is.',
-    'after': 'Attention to linguistic features in the fine-tuned model.',
-    'changed': 'The change of attention to linguistic features by fine-tuning.',
-}
-
-
-def _draw_grids(result: Features, which: str):
-    tables, is_change = getattr(result, which), which == 'changed'
-    grids = {name: tables[name].mean for name in result.names}
-    figure = plots.head_grids(
-        grids, label='change (share)' if is_change else UNIT, differences=is_change
-    )
-    frame = 'heads' if which == 'before' else 'heads_finetuned'
-    source = plots.Source(frame, 'mean', 'change of {}' if is_change else '{}')
-    return figure.captioned(_CAPTIONS[which], source)

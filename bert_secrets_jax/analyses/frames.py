@@ -13,7 +13,7 @@ from bert_secrets_jax import paper, plots
 from bert_secrets_jax.analyses import verdicts
 from bert_secrets_jax.analyses.common import links
 from bert_secrets_jax.analyses.common.linked import Linked
-from bert_secrets_jax.analyses.common.tables import heads_frame
+from bert_secrets_jax.analyses.common.tables import heads_frame, table
 from bert_secrets_jax.analyses.common.texts import TextSettings, encoded_of, in_one_pass
 from bert_secrets_jax.analyses.declaration import analysis
 from bert_secrets_jax.checks import check_enough
@@ -43,7 +43,6 @@ from bert_secrets_jax.names import head_name
 from bert_secrets_jax.ranges import Count
 from bert_secrets_jax.runs.call import Call, call
 from bert_secrets_jax.runs.cost import Cost
-from bert_secrets_jax.runs.findings import measured
 from bert_secrets_jax.runs.input import an_input
 from bert_secrets_jax.runs.result import Figures, Subject, framed
 from bert_secrets_jax.runs.run import digest
@@ -106,6 +105,13 @@ class Frames(Linked):
             frames['filters'] = framed(
                 ('filter', 'sentences'), list(self.filters.items()), 'How FrameNet was sampled.'
             )
+        if FRAMES_DIRECTION in self.tests:
+            theirs = paper.frame_heads()
+            caption = (
+                'BERT-base along frame links of 473 sentences (Figure 3), without a baseline: the '
+                "scores of the authors' notebook."
+            )
+            frames['published'] = table(caption, name=[*theirs], score=[*theirs.values()])
         return frames
 
     def figures(self):
@@ -119,18 +125,7 @@ class Frames(Linked):
         return Figures(drawings)
 
     def findings(self):
-        findings = links.findings_of(self.tests, SOURCE)
-        if FRAMES_DIRECTION not in self.tests:
-            return findings
-        fields = {'unit': links.UNIT, 'sample': 473, 'sample_of': 'sentences'}
-        fields['source'] = f'{SOURCE}, Figure 3'
-        return findings + [
-            measured(f"published: BERT-base's {name} along frame links", score, **fields)
-            for name, score in paper.frame_heads().items()
-        ]
-
-    def notes(self):
-        return ["The published scores are those of the authors' notebook, without a baseline."]
+        return links.findings_of(self.tests, SOURCE)
 
 
 def _missing(given) -> str:

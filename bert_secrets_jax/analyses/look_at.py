@@ -1,6 +1,7 @@
 """Attention: where it goes, how evenly, and how much it matters (Clark et al. 2019, section 3)."""
 
 import dataclasses
+import functools
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
@@ -19,7 +20,6 @@ from bert_secrets_jax.analyses.common.tables import (
     heads_frame,
     mean_finding,
     mean_over_runs,
-    notes_on,
     worded,
 )
 from bert_secrets_jax.analyses.common.texts import TextSettings, batches_of, with_progress
@@ -60,10 +60,24 @@ STATISTICS = (
 )
 # The kinds of tokens of which it is counted how many heads give them more than half.
 COUNTED = ('self', 'previous token', 'next token', '[CLS]', 'all [SEP]', 'period or comma')
-# The panels of the figure of attention, by title.
-_PANELS = {
-    'attention of all tokens': ('[CLS]', 'all [SEP]', 'period or comma'),
-    'attention to [SEP]': ('other tokens to [SEP]', '[SEP] to [SEP]'),
+# The panels of each figure, by title, the label of its numbers, and its caption.
+_FIGURES = {
+    'attention': (
+        {
+            'attention of all tokens': ('[CLS]', 'all [SEP]', 'period or comma'),
+            'attention to [SEP]': ('other tokens to [SEP]', '[SEP] to [SEP]'),
+        },
+        SHARE,
+        f'Attention to all tokens of a kind, by layer ({SOURCE}, Figure 2).',
+    ),
+    'entropies': (
+        {
+            'attention of all tokens': ('entropy, smoothed (nats)', UNIFORM),
+            'attention of [CLS]': ('entropy of [CLS], smoothed (nats)', UNIFORM),
+        },
+        'entropy (nats)',
+        f'Entropy of smoothed attention, by layer ({SOURCE}, Figure 4).',
+    ),
 }
 _PUBLISHED = 'Clark et al.: BERT-base'
 _POINTS = 'Points: heads; lines: means.'
@@ -205,29 +219,30 @@ class LookAt(Result):
         return frames | {'heads': heads_frame(tables, units, 'Every statistic of every head.')}
 
     def figures(self):
-        drawings = {'attention': _draw_attention, 'entropies': _draw_entropies}
+        drawings: dict[str, Any] = {name: functools.partial(_draw, name=name) for name in _FIGURES}
         if self.gradients is not None:
             drawings['gradients'] = _draw_gradients
         return drawn(self, **drawings)
 
     def findings(self):
-        found = [
-            *self._mean('all [SEP]', 'Heads give', 'half'),
-            *(self._count(name) for name in ('previous token', 'next token')),
-            *self._mean('[SEP] to [SEP]', '[SEP] gives', 'nine tenths'),
-            self._entropy(),
-        ]
-        if self.gradients is not None:
-            found += self._no_op(self.gradients)
-        return found
+        where = layers_between(6, 10, self.layers)
+        answer = mean_finding(
+            'attention to [SEP]',
+            [self.tables],
+            ['all [SEP]'],
+            where,
+            unit=SHARE,
+            source=f'{SOURCE}.2',
+            where=layers_named(where.start + 1, where.stop),
+            template='Heads give [SEP] {estimate:.0%} of the attention in {where}; BERT-base gives '
+            'more than half in {their_layers}.',
+            their_layers=layers_named(6, 10),
+        )
+        return [answer, *([] if self.gradients is None else [self._no_op(self.gradients)])]
 
     def notes(self):
         said = ['Attention to a kind of token is the sum over its tokens.']
         return said + [f'There are no gradients. {self.no_gradients}'] * bool(self.no_gradients)
-
-    def head_notes(self):
-        noted = (*COUNTED, ENTROPY, OF_CLS)
-        return notes_on([each for each in self.statistics if each.name in noted], self.tables)
 
     def head_marks(self):
         if not self.tables[ENTROPY].count:
@@ -239,80 +254,23 @@ class LookAt(Result):
         about = {'title': 'attention is broad', 'drawn': 'colour', 'rank': marks.SHARE}
         return [HeadMarks(marks=broad, sentences=sentences, **about)]
 
-    def _mean(self, statistic: str, give: str, published: str) -> list[Finding]:
-        """Return the mean over the heads of layers 6 to 10 of 12, and the layer with the most."""
-        table, where = self.tables[statistic], layers_between(6, 10, self.layers)
-        by_layer = table.mean.mean(axis=1)
-        name = 'attention to [SEP]' if statistic == 'all [SEP]' else statistic
-        fields = {'unit': SHARE, 'source': f'{SOURCE}.2'}
-        mean = mean_finding(
-            name,
-            [self.tables],
-            [statistic],
-            where,
-            where=layers_named(where.start + 1, where.stop),
-            template='{give} [SEP] {estimate:.0%} of the attention in {where}; BERT-base gives '
-            f'more than {published} in {{their_layers}}.',
-            their_layers=layers_named(6, 10),
-            give=give,
-            **fields,
-        )
-        most, sample = f'layer {by_layer.argmax() + 1}', int(table.count)
-        name = f'{name}, most of layers'
-        return [mean, measured(name, by_layer.max(), where=most, sample=sample, **fields)]
-
-    def _count(self, name: str) -> Finding:
-        table = self.tables[name]
-        heads, *ends = heads_over_half(table)
-        return measured(
-            f'heads on the {name}',
-            (len(heads), *ends),
-            unit=f'of {table.mean.size} heads',
-            sample=int(table.count),
-            source=f'{SOURCE}.1',
-            template='{estimate:.0f} of {all} heads {estimate:|gives|give} the {kind} more than '
-            'half of the attention (BERT-base: {published}).',
-            all=table.mean.size,
-            kind=name,
-            published=paper.what_bert_looks_at().heads_over_half[name],
-        )
-
-    def _entropy(self) -> Finding:
-        share = self.tables[OF_CLS].mean[-1].mean() / self.tables[UNIFORM].mean.mean()
-        return mean_finding(
-            'entropy of [CLS]',
-            [self.tables],
-            [OF_CLS],
-            -1,
-            unit='nats',
-            source=f'{SOURCE}.3',
-            template='In the last layer, the attention of [CLS] has {share:.0%} of the entropy of '
-            'even attention ({estimate:.2f} nats; BERT-base: {published:.2f}).',
-            share=float(share),
-            published=paper.what_bert_looks_at().entropy_of_last_cls,
-        )
-
-    def _no_op(self, gradients: Gradients) -> list[Finding]:
+    def _no_op(self, gradients: Gradients) -> Finding:
         where = layers_between(5, 12, self.layers)
         sep, others = (
             mean_over_runs([gradients.tables], [name], where) for name in ('[SEP]', OTHERS)
         )
-        fields = {
-            'unit': gradients.unit,
-            'sample': int(gradients.tables['[SEP]'].count),
-            'source': f'{SOURCE}.2',
-            'where': f'layers from {where.start + 1} on',
-        }
-        at_sep = measured(
+        return measured(
             'gradient at [SEP]',
             sep.interval,
+            unit=gradients.unit,
+            sample=int(gradients.tables['[SEP]'].count),
+            source=f'{SOURCE}.2',
+            where=f'layers from {where.start + 1} on',
             template='In {where}, the gradient of {loss} at [SEP] is {ratio:.2f} of that at other '
             'tokens.',
             loss=gradients.title,
             ratio=sep.mean / others.mean,
-            **fields,
         )
-        return [at_sep, measured('gradient at other tokens', others.interval, **fields)]
 
     def _layers(self):
         columns = {name: table.mean.mean(axis=1) for name, table in self.tables.items()}
@@ -325,14 +283,15 @@ class LookAt(Result):
         )
 
     def _counts(self):
+        theirs = paper.what_bert_looks_at().heads_over_half
         rows = [
-            (name, len(heads), *ends, ', '.join(heads) or 'none')
+            (name, len(heads), *ends, ', '.join(heads) or 'none', theirs.get(name, np.nan))
             for name in COUNTED
             for heads, *ends in [heads_over_half(self.tables[name])]
             if self.tables[name].count
         ]
         return framed(
-            ('attention to', 'heads', 'at least', 'at most', 'which'),
+            ('attention to', 'heads', 'at least', 'at most', 'which', 'BERT-base'),
             rows,
             'Heads that give a kind of token more than half of their attention.',
         )
@@ -448,38 +407,18 @@ def _read_from_figures(layers: int) -> str:
     return f' Published: BERT-base, read from figures to {errors}.' if _published(layers) else ''
 
 
-def _draw_attention(result: LookAt):
+def _draw(result: LookAt, name: str):
+    kinds, label, caption = _FIGURES[name]
     # A tokenizer may have neither a full stop nor a comma.
     known = {name: table.mean for name, table in result.tables.items() if table.count}
     panels = {
         title: {name: known[name] for name in names if name in known}
-        for title, names in _PANELS.items()
+        for title, names in kinds.items()
     }
     published = {'published': _published(result.layers), 'published_name': _PUBLISHED}
-    return plots.head_points(panels, label=SHARE, **published).captioned(
-        f'Attention to all tokens of a kind, by layer ({SOURCE}, Figure 2). {_POINTS}'
-        f'{_read_from_figures(result.layers)}',
-        plots.Source('heads', 'mean'),
-    )
-
-
-def _draw_entropies(result: LookAt):
-    uniform = float(result.tables[UNIFORM].mean.mean())
-    published = _published(result.layers)
-    means = {ENTROPY: published['entropy, smoothed (nats)']} if published else {}
-    return plots.head_points(
-        {
-            'attention of all tokens': {ENTROPY: result.tables[ENTROPY].mean},
-            'attention of [CLS]': {OF_CLS: result.tables[OF_CLS].mean},
-        },
-        label='entropy (nats)',
-        levels={f'even attention ({uniform:.2f})': uniform},
-        published=means,
-        published_name=_PUBLISHED,
-    ).captioned(
-        f'Entropy of attention by layer ({SOURCE}, Figure 4). {_POINTS} Dashed: even attention.'
-        f'{_read_from_figures(result.layers)}',
-        plots.Source('heads', 'mean'),
+    caption += f' {_POINTS}{_read_from_figures(result.layers)}'
+    return plots.head_points(panels, label=label, **published).captioned(
+        caption, plots.Source('heads', 'mean')
     )
 
 

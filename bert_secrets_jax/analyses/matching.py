@@ -10,6 +10,7 @@ import numpy as np
 import scipy.optimize
 from jaxtyping import Array, Float
 
+from bert_secrets_jax.analyses.common.tables import table
 from bert_secrets_jax.analyses.common.texts import TextSettings, batches_of, with_progress
 from bert_secrets_jax.analyses.declaration import with_subject
 from bert_secrets_jax.checks import check_enough
@@ -19,7 +20,7 @@ from bert_secrets_jax.measure.statistics import Maps, Marks
 from bert_secrets_jax.measure.stream import stream
 from bert_secrets_jax.model.weights import Pretrained
 from bert_secrets_jax.runs.findings import measured
-from bert_secrets_jax.runs.result import Result, framed
+from bert_secrets_jax.runs.result import Result
 
 _ROUNDS = 9999  # random pairings
 
@@ -61,10 +62,9 @@ class Matching(Result):
 
     def frames(self):
         places = 1 + np.concatenate([self.first, self.second], axis=1)
-        rows = [(*place, value) for place, value in zip(places.tolist(), self.matched, strict=True)]
-        columns = ('layer_a', 'head_a', 'layer_b', 'head_b', 'divergence')
+        columns = zip(('layer_a', 'head_a', 'layer_b', 'head_b'), places.T, strict=True)
         caption = 'Matched heads, on held-out texts (0: equal maps; 0.69: no token shared).'
-        return {'pairs': framed(columns, rows, caption)}
+        return {'pairs': table(caption, **dict(columns), divergence=self.matched)}
 
     def findings(self):
         chance = float(self.by_chance.mean())

@@ -1,8 +1,7 @@
 """The five patterns of attention and their shares (section 4.1, Figures 1 and 2)."""
 
 import dataclasses
-import functools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -14,15 +13,11 @@ from bert_secrets_jax.analyses.common.models import Models
 from bert_secrets_jax.analyses.common.tables import (
     OF_SHARES,
     Tables,
-    before_and_after,
-    greatest,
     mean_finding,
     mean_over_runs,
     models_frames,
     over_seeds,
     table,
-    top_head,
-    worded,
 )
 from bert_secrets_jax.analyses.common.texts import TextSettings, readable
 from bert_secrets_jax.analyses.declaration import analysis
@@ -44,9 +39,9 @@ from bert_secrets_jax.patterns.classifier import (
 from bert_secrets_jax.patterns.correct import Corrected, corrected
 from bert_secrets_jax.patterns.samples import MapSample, f1_of, predict
 from bert_secrets_jax.runs.call import Call, call
-from bert_secrets_jax.runs.findings import extreme, how_many, measured
+from bert_secrets_jax.runs.findings import how_many
 from bert_secrets_jax.runs.input import an_input
-from bert_secrets_jax.runs.result import Finding, Result, drawn
+from bert_secrets_jax.runs.result import Result, drawn
 from bert_secrets_jax.runs.run import digest
 from bert_secrets_jax.stats.over_runs import REACH
 
@@ -105,21 +100,6 @@ class Patterns(Result):
             for model, runs in self._models.items()
         }
 
-    @functools.cached_property
-    def corrected(self) -> dict[str, Corrected]:
-        """The shares of all maps by model, corrected for mistakes if the confusion is known."""
-        found = {model: self.correct(runs) for model, runs in self._models.items()}
-        return {model: each for model, each in found.items() if each is not None}
-
-    @property
-    def unlike(self) -> dict[str, float]:
-        """The share of all maps that are unlike all labelled ones, by the name of the model."""
-        return {
-            model: float(np.mean([run[UNLIKE].mean for run in runs]))
-            for model, runs in self._models.items()
-            if UNLIKE in self.before
-        }
-
     def correct(self, runs: Sequence[Tables]) -> Corrected | None:
         """Return the corrected shares of all maps; None where no confusion is known."""
         found = [mean_over_runs(runs, [name]) for name in NAMES]
@@ -133,13 +113,6 @@ class Patterns(Result):
     def _models(self) -> dict[str, list[Tables]]:
         models = {'pre-trained': [self.before], 'fine-tuned': list(self.runs.values())}
         return {name: runs for name, runs in models.items() if runs}
-
-    @property
-    def changed(self) -> np.ndarray | None:
-        """The share of examples whose map changes class [L, N]; None without fine-tuned models."""
-        if not self.runs:
-            return None
-        return np.mean([run[CHANGED].mean for run in self.runs.values()], axis=0)
 
     def verdicts(self):
         def few(runs: Sequence[Tables]) -> verdicts.Verdict:
@@ -159,10 +132,15 @@ class Patterns(Result):
 
     def frames(self):
         frames = {'patterns': self._summary()}
-        if self.unlike:
-            percent = [100 * share for share in self.unlike.values()]
-            caption = 'Maps unlike every labelled one, whose classes are guesses.'
-            frames['unlike'] = table(caption, model=[*self.unlike], unlike_percent=percent)
+        if UNLIKE in self.before:
+            models = self._models.values()
+            shares = [np.mean([run[UNLIKE].mean for run in runs]) for runs in models]
+            frames['unlike'] = table(
+                'Maps unlike every labelled one, whose classes are guesses.',
+                model=[*self._models],
+                unlike_percent=100 * np.array(shares, np.float64),
+                of_labelled_percent=np.full(len(shares), 100 * FAR),
+            )
         runs = {
             seed: {name: run[name] for name in (*NAMES, CHANGED)} for seed, run in self.runs.items()
         }
@@ -172,135 +150,34 @@ class Patterns(Result):
 
     def figures(self):
         drawings = {'patterns': _draw_shares, 'patterns_heads': _draw_heads}
-        if self.runs:
-            drawings['patterns_changed'] = _draw_changed
         if self.examples:
             drawings['patterns_examples'] = _draw_examples
         return drawn(self, **drawings)
 
     def findings(self):
-        findings = []
+        fields: dict[str, Any] = {'unit': 'share of maps', 'source': SOURCE, 'limits': OF_SHARES}
+        fields['template'] = '{estimate:.0%} of the maps of the {model} model are {where}.'
+        found = []
         for (model, grid), runs in zip(self.shares.items(), self._models.values(), strict=True):
-            most, settled = int(grid.mean(axis=(0, 1)).argmax()), grid.max(axis=-1) >= 0.9
-            template = '{estimate:.0%} of the maps of the {model} model are {where}.'
-            said = {'template': template, 'model': model, 'where': TITLES[most]}
-            name = f'most frequent pattern, {model}'
-            findings.append(self._share(name, runs, [NAMES[most]], **said))
-            name = f'heads with one class in 9 of 10 maps, {model}'
-            findings.append(how_many(name, settled, **self._of))
+            most, name = int(grid.mean(axis=(0, 1)).argmax()), f'most frequent pattern, {model}'
+            said = fields | {'model': model, 'where': TITLES[most]}
+            found.append(mean_finding(name, runs, [NAMES[most]], **said))
         if self.runs:
-            findings += self._after_tuning()
-        return [*findings, *self._vertical_findings(), *self._corrections(), self._trust()]
+            others = np.not_equal(*(grid.argmax(axis=-1) for grid in self.shares.values()))
+            said = 'After fine-tuning, {estimate} {unit} {estimate:|has|have} another main pattern.'
+            sample = {'sample': int(self.before[NAMES[0]].count), 'source': SOURCE}
+            found.append(how_many(CHANGED_HEADS, others, template=said, **sample))
+        return found
 
-    @property
-    def _of(self) -> dict[str, Any]:
-        return {'sample': int(self.before[NAMES[0]].count), 'source': SOURCE}
-
-    @property
-    def _of_maps(self) -> dict[str, Any]:
-        return {'unit': 'share of maps', **self._of}
-
-    def _share(self, name: str, runs: Sequence[Tables], names: Sequence[str], **fields) -> Finding:
-        fields |= {'unit': 'share of maps', 'source': SOURCE, 'limits': OF_SHARES}
-        return mean_finding(name, runs, names, **fields)
-
-    def _vertical_findings(self) -> Iterator[Finding]:
-        vertical = self.before[NAMES[0]].mean > 0.5
-        if not vertical.any() or ALL_SPECIAL not in self.before:
-            return
-        said = 'In {estimate} {unit}, most maps are vertical, whatever else a head does.'
-        name = 'heads with mostly vertical maps, pre-trained'
-        yield how_many(name, vertical, template=said, **self._of)
-        special = self.before[ALL_SPECIAL].mean
-        for which, heads in {'vertical': vertical, 'other': ~vertical}.items():
-            if heads.any():
-                name = f'attention of {which} heads to special tokens'
-                share = special[heads].mean()
-                yield measured(name, share, unit='share of attention', **self._of)
-
-    def head_notes(self):
-        texts = []
-        for grid in self.shares.values():
-            name, share = greatest(TITLES, np.moveaxis(grid, -1, 0))
-            texts.append(worded('{} ({:.0f} %)', name, 100 * share))
-        return {'pattern': before_and_after(texts)}
+    def notes(self):
+        return ['How well the classifier of maps does is not known.'] * (not self.confusions.size)
 
     def gives(self):
-        model = 'fine-tuned' if 'fine-tuned' in self.shares else 'pre-trained'
-        return {'heterogeneous': (model, self.shares[model][..., CLASSES.index('heterogeneous')])}
+        *_, (model, grid) = self.shares.items()
+        return {'heterogeneous': (model, grid[..., CLASSES.index('heterogeneous')])}
 
     def head_marks(self):
         return marks.mark_classes(self.shares, TITLES)
-
-    def _after_tuning(self) -> Iterator[Finding]:
-        runs, changed = list(self.runs.values()), self.changed
-        assert changed is not None
-        name = 'block and heterogeneous after fine-tuning'
-        yield self._share(
-            name,
-            runs,
-            [NAMES[index] for index in UPPER],
-            template='After fine-tuning, {estimate:.0%} of the maps are block or heterogeneous '
-            '(paper: {least:.0%} on MRPC to {most:.0%} on QQP).',
-            least=_upper_in_paper('MRPC'),
-            most=_upper_in_paper('QQP'),
-        )
-        if 'fine-tuned' in self.corrected:
-            ends = self.corrected['fine-tuned'].together(UPPER)
-            yield measured(f'{name}, corrected', ends, **self._of_maps)
-        template = 'After fine-tuning, {estimate} {unit} {estimate:|has|have} another main pattern.'
-        others = np.not_equal(*(grid.argmax(axis=-1) for grid in self.shares.values()))
-        yield how_many(CHANGED_HEADS, others, template=template, **self._of)
-        yield self._share('maps that change class', runs, [CHANGED])
-        name, top, layers = (
-            'maps that change class, most of',
-            top_head(changed),
-            changed.mean(axis=1),
-        )
-        yield extreme(f'{name} heads', top, changed[top], **self._of_maps)
-        layers = changed.mean(axis=1)
-        where = f'layer {layers.argmax() + 1}'
-        yield measured(f'{name} layers', layers.max(), where=where, **self._of_maps)
-
-    def _corrections(self) -> Iterator[Finding]:
-        for model, each in self.corrected.items():
-            most = int(each.shares.argmax())
-            yield measured(
-                f'most frequent pattern, {model}, corrected',
-                each.together([most]),
-                where=TITLES[most],
-                **self._of_maps | {'source': 'Rogan and Gladen 1978'},
-            )
-        for model, share in self.unlike.items():
-            yield measured(
-                f'maps unlike all labelled ones, {model}',
-                share,
-                template='{estimate:.0%} of the maps of the {model} model are unlike all labelled '
-                'ones; of labelled maps, {expected:.0%} are.',
-                model=model,
-                expected=FAR,
-                **self._of_maps | {'source': 'distance to the nearest labelled map'},
-            )
-
-    def _trust(self) -> Finding:
-        f1, template = np.nan, 'How well the classifier does is not known.'
-        if self.confusions.size:
-            f1 = np.nanmean(f1_of(self.confusions.sum(axis=0)))
-            template = (
-                'On models that it was not fitted to, the classifier of maps has {score} '
-                '{estimate:.2f} (the paper: {published}).'
-            )
-        return measured(
-            'F1 of the classifier',
-            f1,
-            unit='F1, mean over classes',
-            source='cross-validation, leaving models out',
-            sample=int(self.confusions.sum()),
-            sample_of='labelled maps',
-            template=template,
-            score='F1',
-            published=0.86,
-        )
 
     def _summary(self):
         columns = {}
@@ -308,7 +185,10 @@ class Patterns(Result):
             name, found = model.replace('-', ''), [mean_over_runs(runs, [each]) for each in NAMES]
             columns[f'{name}_percent'] = [100 * each.mean for each in found]
             columns[f'{name}_half_interval_percent'] = [100 * each.half for each in found]
-        for model, each in self.corrected.items():
+        rights = {model: self.correct(runs) for model, runs in self._models.items()}
+        for model, each in rights.items():
+            if each is None:
+                continue
             ends = 100 * np.transpose([each.together([index]) for index in range(len(NAMES))])
             name = f'{model.replace("-", "")}_corrected_'
             names = [f'{name}{part}percent' for part in ('', 'low_', 'high_')]
@@ -426,12 +306,6 @@ def as_maps(shown: Sequence[TokenMaps]) -> MapSample:
     )
 
 
-def _upper_in_paper(task: str) -> float:
-    shares = paper.pattern_shares(task)
-    assert shares is not None
-    return sum(shares[CLASSES[index]] for index in UPPER)
-
-
 def _draw_shares(result: Patterns):
     published = paper.pattern_shares(result.subject.task)
     bars = {model: grid.mean(axis=(0, 1)) for model, grid in result.shares.items()}
@@ -452,16 +326,6 @@ def _draw_heads(result: Patterns):
     }
     caption = 'The most frequent class of every head, the paler the smaller its share.'
     return plots.class_grids(result.shares, TITLES).captioned(caption, sources)
-
-
-def _draw_changed(result: Patterns):
-    assert result.changed is not None
-    return plots.head_grids(
-        {'class changed': result.changed}, label='share of examples', limits=(0.0, 1.0)
-    ).captioned(
-        'On how many examples fine-tuning puts the map of a head into another class.',
-        plots.Source('heads_finetuned', 'mean', CHANGED),
-    )
 
 
 def _draw_examples(result: Patterns):

@@ -13,7 +13,7 @@ from jaxtyping import Float, Float32, Int
 from bert_secrets_jax import plots
 from bert_secrets_jax.analyses import verdicts
 from bert_secrets_jax.analyses.common.models import check_several
-from bert_secrets_jax.analyses.common.tables import grids_frame, table, worded
+from bert_secrets_jax.analyses.common.tables import grids_frame, table
 from bert_secrets_jax.analyses.declaration import analysis
 from bert_secrets_jax.checks import check_enough
 from bert_secrets_jax.data.treebank import Parse, forms_of
@@ -29,7 +29,7 @@ from bert_secrets_jax.runs.call import Call, call
 from bert_secrets_jax.runs.cost import Cost
 from bert_secrets_jax.runs.findings import measured, noted, told
 from bert_secrets_jax.runs.input import an_input
-from bert_secrets_jax.runs.result import Finding, Result, drawn, framed
+from bert_secrets_jax.runs.result import Finding, Result, drawn
 from bert_secrets_jax.stats.over_runs import FEWEST_RUNS, Contrasts
 
 SOURCE = 'Clark et al. 2019, section 5, Table 3'
@@ -46,7 +46,6 @@ PUBLISHED = {
     ATTENTION.name: 61.0,
     ATTENTION_WORDS.name: 77.0,
 }
-_PUBLISHED_NAME = 'BERT-base, Penn Treebank'
 # The differences that are told, each of a probe and another one.
 _PAIRS = (
     (ATTENTION.name, RIGHT_BRANCHING),
@@ -71,9 +70,6 @@ _CLAIMS = {
 }
 # Probes learn little from fewer sentences: a small treebank is read several times.
 _SENTENCES = 2000
-_DIRECTIONS = ('from the word to its governor', 'from the governor to the word')
-_COLUMNS = ('word_to_governor', 'governor_to_word')
-_OF_WEIGHTS = 'The weight of each head in the probe of attention alone (mean over seeds).'
 
 
 @dataclasses.dataclass(frozen=True, repr=False, eq=False)
@@ -141,6 +137,7 @@ class Probing(Result):
     def frames(self):
         share, low, high = np.transpose([self._points(name) for name in self.names])
         pairs = [pair for pair in _PAIRS if set(pair) <= self.right.keys()]
+        leads = np.transpose([self.uas(*pair).interval(0) for pair in pairs])
         trained = [name for name in self.names if name in self.curves]
         asked = self.learnt, self.asked
         return {
@@ -153,17 +150,16 @@ class Probing(Result):
                 published_bert_base=[PUBLISHED[name] for name in self.names],
                 seeds=[len(self.curves.get(name, ())) for name in self.names],
             ),
-            'differences': framed(
-                (
-                    'probe',
-                    'minus',
-                    'difference_points',
-                    'low',
-                    'high',
-                    'published_difference_points',
-                ),
-                [(*pair, *self.uas(*pair).interval(0), _published_lead(*pair)) for pair in pairs],
+            'differences': table(
                 'Differences of these shares on the same sentences.',
+                probe=[name for name, _ in pairs],
+                minus=[other for _, other in pairs],
+                difference_points=leads[0],
+                low=leads[1],
+                high=leads[2],
+                published_difference_points=[
+                    PUBLISHED[name] - PUBLISHED[other] for name, other in pairs
+                ],
             ),
             'seeds': table(
                 'The UAS of each seed.',
@@ -188,104 +184,82 @@ class Probing(Result):
         }
 
     def figures(self):
-        return drawn(
-            self, probes=_draw_scores, probes_weights=_draw_weights, probes_curves=_draw_curves
-        )
+        return drawn(self, probes=_draw_scores)
 
     def findings(self):
-        fields: dict[str, Any] = self._fields | {'unit': 'probes', 'sample_of': 'sentences'}
+        runs = self.uas(ATTENTION.name).runs
+        sample_of = f'sentences, {runs} seeds' if runs >= FEWEST_RUNS else 'sentences'
+        fields = {'sample': len(self.words), 'sample_of': sample_of, 'source': SOURCE}
         warning = told(
             'not above right-branching',
             estimate=len(self.unlearnt),
+            unit='probes',
             template='After {steps:,} updates, no better than taking the next word: {which}.',
             which=' and '.join(self.unlearnt),
             steps=self.steps,
             warning=True,
             **fields,
         )
-        probes = (ATTENTION.name, ATTENTION_WORDS.name)
-        leads = (
-            (ATTENTION.name, RIGHT_BRANCHING),
-            (ATTENTION_WORDS.name, RIGHT_BRANCHING),
-            (ATTENTION_WORDS.name, DISTANCES_WORDS.name),
-            (ATTENTION.name, RANDOM_WORDS if RANDOM_WORDS in self.right else RANDOM_ATTENTION),
+        return [*([warning] if self.unlearnt else []), self._score(fields), self._lead(fields)]
+
+    def _score(self, fields: Mapping[str, Any]) -> Finding:
+        return measured(
+            f'UAS of {ATTENTION.name}',
+            self._points(ATTENTION.name),
+            unit='% of words',
+            template='A probe of attention alone finds the syntactic parent of {estimate:.0f} % of '
+            'words (published for BERT-base: {published:.0f} %).',
+            published=PUBLISHED[ATTENTION.name],
+            **fields,
         )
-        return [
-            *([warning] if self.unlearnt else []),
-            *(self._score_finding(name) for name in probes if name in self.right),
-            *(self._lead_finding(*pair) for pair in leads if set(pair) <= self.right.keys()),
-        ]
+
+    def _lead(self, fields: Mapping[str, Any]) -> Finding:
+        others = (RANDOM_WORDS, RANDOM_ATTENTION, RIGHT_BRANCHING)
+        other = next(name for name in others if name in self.right)
+        return measured(
+            f'{ATTENTION.name} and {other}',
+            self.uas(ATTENTION.name, other).interval(0),
+            unit='points',
+            null=0.0,
+            template='Compared with "{other}", the probe of attention reaches {estimate:+.1f} '
+            'points.',
+            other=other,
+            **fields,
+        )
 
     def notes(self):
+        no_words, random = math.isnan(self.unknown), RANDOM_ATTENTION in self.right
+        behind = 'As in the published code, each candidate has the vector of the word behind it.'
         sometimes = {
-            'Without word vectors, no probe that reads words was trained.': math.isnan(
-                self.unknown
-            ),
-            'As in the published code, each candidate has the vector of the word behind it.': (
-                self.reading == 'notebook'
-            ),
-            'The random weights are one draw for the whole encoder.': RANDOM_ATTENTION
-            in self.right,
+            'Without word vectors, no probe that reads words was trained.': no_words,
+            behind: self.reading == 'notebook',
+            'The random weights are one draw for the whole encoder.': random,
         }
         return [
             'A probe finds the syntactic parent of each word alone, so a sentence need not get a '
             'tree.',
             'Published scores are of BERT-base on another treebank (Penn), where baselines score '
             'otherwise, too.',
-            'Punctuation is left out, and so are words without wordpieces of their own.',
             'If two attention heads do alike, either may have the weight.',
             *noted(sometimes),
         ]
 
-    def head_notes(self):
-        said = ', '.join(f'{{:+.2f}} {way}' for way in _DIRECTIONS)
-        return {'weight in the attention probe': worded(said, *self.weights.mean(axis=0))}
-
-    def _score_finding(self, name: str) -> Finding:
-        return measured(
-            f'UAS of {name}',
-            self._points(name),
-            template='A probe of {probe} finds the syntactic parent of {estimate:.0f} % of words '
-            '(published for BERT-base: {published:.0f} %).',
-            probe=f'{name} alone' if name == ATTENTION.name else name,
-            published=PUBLISHED[name],
-            **self._fields | {'unit': '% of words'},
-        )
-
-    def _lead_finding(self, name: str, other: str) -> Finding:
-        pair: dict[str, Any] = {'probe': name, 'other': other}
-        template = 'Compared with {other}, the probe of {probe} reaches {estimate:+.1f} points'
-        if not math.isnan(_published_lead(name, other)):
-            template += ' (published: {published:+.0f})'
-            pair['published'] = _published_lead(name, other)
-        return measured(
-            f'{name} and {other}',
-            self.uas(name, other).interval(0),
-            null=0.0,
-            template=f'{template}.',
-            numbers=pair,
-            **self._fields,
-        )
-
-    @property
-    def _fields(self) -> dict[str, Any]:
-        runs = self.uas(ATTENTION.name).runs
-        return {
-            'unit': 'points',
-            'sample': len(self.words),
-            'sample_of': f'sentences, {runs} seeds' if runs >= FEWEST_RUNS else 'sentences',
-            'source': SOURCE,
-        }
-
     def _weights(self):
         mean = self.weights.mean(axis=0)
         spread = self.weights.std(axis=0, ddof=1) if len(self.weights) > 1 else mean * math.nan
-        columns = zip(_COLUMNS, ('', '_of_it'), mean, spread, strict=True)
-        grids, sure = {}, {}
-        for name, suffix, grid, deviation in columns:
-            sure[name] = (f'deviation_over_seeds{suffix}',)
-            grids |= {name: grid, sure[name][0]: deviation}
-        return grids_frame(grids, _OF_WEIGHTS, sure=sure)
+        return grids_frame(
+            {
+                'word_to_governor': mean[0],
+                'deviation_over_seeds': spread[0],
+                'governor_to_word': mean[1],
+                'deviation_over_seeds_of_it': spread[1],
+            },
+            'The weight of each head in the probe of attention alone (mean over seeds).',
+            sure={
+                'word_to_governor': ['deviation_over_seeds'],
+                'governor_to_word': ['deviation_over_seeds_of_it'],
+            },
+        )
 
 
 @an_input(content=lambda given, _: sha256(given['probe.vectors']))
@@ -418,33 +392,14 @@ def probing(
     )
 
 
-def _published_lead(name: str, other: str) -> float:
-    return PUBLISHED[name] - PUBLISHED[other]
-
-
 def _draw_scores(result: Probing):
     published = np.array([PUBLISHED[name] for name in result.names])
     ours = np.array([result._points(name) for name in result.names])
     return plots.points_by_row(
         result.names,
-        {result.subject.model: tuple(ours.T), _PUBLISHED_NAME: (published, None, None)},
+        {result.subject.model: tuple(ours.T), 'BERT-base, Penn Treebank': (published, None, None)},
         label='UAS (% of words, without punctuation)',
     ).captioned(
         'Words whose syntactic parent is found, with 95 % intervals. BERT-base: on the Penn '
         f'Treebank ({SOURCE}).'
     )
-
-
-def _draw_weights(result: Probing):
-    mean = result.weights.mean(axis=0)
-    figure = plots.head_grids(
-        dict(zip(_DIRECTIONS, mean, strict=True)), label='weight', differences=True
-    )
-    sources = [plots.Source('weights', column) for column in _COLUMNS]
-    return figure.captioned(_OF_WEIGHTS, dict(zip(_DIRECTIONS, sources, strict=True)))
-
-
-def _draw_curves(result: Probing):
-    return plots.training_curves(
-        result.curves, result.seen, xlabel='sentences', label='loss (nats per word)'
-    ).captioned('The loss of each probe during training, a line for each seed.')

@@ -21,7 +21,6 @@ from bert_secrets_jax.analyses.common.tables import (
     heads_frame,
     interval_of,
     layers_frame,
-    notes_on,
     top_head,
 )
 from bert_secrets_jax.analyses.common.texts import TextSettings
@@ -35,17 +34,8 @@ from bert_secrets_jax.runs.result import Finding, Result, drawn, framed
 
 # The kinds of tokens that a head can attend mostly to.
 _MARKED = ('[CLS]', '[SEP]', 'self', 'previous token', 'next token')
-# The statistics that are drawn side by side, on one scale, and the caption, by the figure's name.
-_TOGETHER = {
-    'special_tokens': (
-        ('[CLS]', '[SEP]'),
-        'Attention to [CLS] and to [SEP] (of two, the one with more), mean over tokens ({figure}).',
-    ),
-    'neighbours': (
-        ('self', 'previous token', 'next token'),
-        'Attention to the token itself, the previous and the next (Clark et al. 2019).',
-    ),
-}
+# Those of the paper's figure by layer.
+_PUBLISHED = ('[CLS]', '[SEP]')
 
 
 @dataclasses.dataclass(frozen=True, repr=False, eq=False)
@@ -66,38 +56,36 @@ class SpecialTokens(Result):
     reach: tuple[int | None, ...]
 
     def verdicts(self):
-        if not {'[CLS]', '[SEP]'} <= self.tables.keys():
+        if not set(_PUBLISHED) <= self.tables.keys():
             return []
         return verdicts.cls_then_sep(verdicts.named_runs({}, self.tables))
 
     def frames(self):
         units = {each.name: each.unit for each in self.statistics}
+        published = paper.special_token_attention(self.subject.task) or {}
         frames = {
             'top_heads': self._top_heads(),
-            'layers': self._layers(),
+            'layers': layers_frame(
+                {name: table.mean for name, table in self.tables.items()},
+                {f'paper {name}': grid for name, grid in published.items()},
+                'Mean over the heads of a layer.',
+            ),
             'heads': heads_frame(self.tables, units, 'Every statistic of every head.'),
         }
         return frames if set(self.reach) <= {None} else frames | {'reach': self._by_reach()}
 
     def figures(self):
-        drawings, shown = {}, set()
-        for name, (together, caption) in _TOGETHER.items():
-            if set(together) <= set(self.tables):
-                caption = caption.format(figure=self.subject.as_in('Figure 6'))
-                drawings[name] = functools.partial(_draw_grids, names=together, caption=caption)
-                shown |= set(together)
-                if name == 'special_tokens':
-                    drawings[f'{name}_by_layer'] = functools.partial(_draw_layers, names=together)
+        by_layer = set(_PUBLISHED) <= self.tables.keys()
+        drawings = {'special_tokens_by_layer': _draw_layers} if by_layer else {}
         for each in self.statistics:
-            if each.name not in shown:
-                caption = f'{_sentence(each.title)} ({each.unit}), mean over examples.'
-                draw = functools.partial(_draw_grids, names=(each.name,), caption=caption)
-                drawings[_slug(each.name)] = draw
+            if each.name not in DEFAULTS:
+                name = re.sub(r'\W+', '_', each.name).strip('_').lower() or 'statistic'
+                drawings[name] = functools.partial(_draw_grid, statistic=each)
         return drawn(self, **drawings)
 
     def findings(self):
         known = [each for each in self.statistics if self.tables[each.name].count]
-        found = [self._extreme(each, answer=each is known[0]) for each in known]
+        found = [self._extreme(each) for each in known[:1]]
         published = paper.special_token_attention(self.subject.task) or {}
         for each in known:
             grids = self.tables[each.name].mean, published.get(each.name)
@@ -105,17 +93,14 @@ class SpecialTokens(Result):
             found += agreement_of_grids(name, *grids, source=each.source)
         return found
 
-    def head_notes(self):
-        return notes_on(self.statistics, self.tables)
-
     def head_marks(self):
         return marks.mark_shares(self.tables, _MARKED)
 
-    def _extreme(self, statistic: Description, *, answer: bool) -> Finding:
-        """Return the head with the greatest or smallest mean; of the answer, in a sentence."""
-        table, several = self.tables[statistic.name], self.tables[statistic.name].mean.size > 1
+    def _extreme(self, statistic: Description) -> Finding:
+        """Return the head with the greatest or smallest mean, which of one head is none."""
+        table = self.tables[statistic.name]
         sign, most = (-1, 'smallest') if statistic.least_first else (1, 'greatest')
-        head = top_head(sign * table.mean)
+        head, several = top_head(sign * table.mean), table.mean.size > 1
         return extreme(
             f'{statistic.title}, {most}' if several else statistic.title,
             head,
@@ -123,17 +108,9 @@ class SpecialTokens(Result):
             unit=statistic.unit,
             sample=int(table.count),
             source=statistic.source,
-            template=f'{{Title}} is{" {most}" * several} in {{where}} ({{estimate:.2f}}).' * answer,
+            template='{Title} is {most}in {where} ({estimate:.2f}).',
             Title=_sentence(statistic.title),
-            most=most,
-        )
-
-    def _layers(self):
-        published = paper.special_token_attention(self.subject.task) or {}
-        return layers_frame(
-            {name: table.mean for name, table in self.tables.items()},
-            {f'paper {name}': grid for name, grid in published.items()},
-            'Mean over the heads of a layer.',
+            most=f'{most} ' * several,
         )
 
     def _by_reach(self):
@@ -197,31 +174,29 @@ def special_tokens(
     return SpecialTokens(describe(wanted), tables, reach)
 
 
-def _draw_grids(result: SpecialTokens, names: Sequence[str], caption: str):
-    units = dict.fromkeys(each.unit for each in result.statistics if each.name in names)
-    grids = {name: result.tables[name].mean for name in names}
-    figure = plots.head_grids(grids, label=', '.join(units))
-    return figure.captioned(caption, plots.Source('heads', 'mean'))
-
-
-def _draw_layers(result: SpecialTokens, names: Sequence[str]):
-    published = paper.special_token_attention(result.subject.task) or {}
-    error = paper.digitisation_error(6).mean
-    return plots.layer_profiles(
-        {name: result.tables[name].mean for name in names},
-        label='share of attention',
-        published=published,
-        published_name='paper: BERT-base,\nfine-tuned',
+def _draw_grid(result: SpecialTokens, statistic: Description):
+    return plots.head_grids(
+        {statistic.name: result.tables[statistic.name].mean}, label=statistic.unit
     ).captioned(
-        'The same by layer: mean and range of its heads.'
-        + (f' The values of the paper are digitised to about {error:.2g}.' if published else ''),
+        f'{_sentence(statistic.title)} ({statistic.unit}), mean over examples.',
         plots.Source('heads', 'mean'),
     )
 
 
-def _slug(name: str) -> str:
-    """Return a name of a file: 'entropy (nats)' becomes 'entropy_nats'."""
-    return re.sub(r'\W+', '_', name).strip('_').lower() or 'statistic'
+def _draw_layers(result: SpecialTokens):
+    published = paper.special_token_attention(result.subject.task) or {}
+    error = paper.digitisation_error(6).mean
+    return plots.layer_profiles(
+        {name: result.tables[name].mean for name in _PUBLISHED},
+        label='share of attention',
+        published=published,
+        published_name='paper: BERT-base,\nfine-tuned',
+    ).captioned(
+        'Attention to [CLS] and to [SEP] (of two, the one with more): mean and range of the heads '
+        f'of a layer ({result.subject.as_in("Figure 6")}).'
+        + (f' The values of the paper are digitised to about {error:.2g}.' if published else ''),
+        plots.Source('heads', 'mean'),
+    )
 
 
 def _sentence(title: str) -> str:

@@ -76,14 +76,14 @@ def test_models_of_other_shapes_are_compared_by_depth():
     (found,) = compared.agreements
     assert found.heads == 0 and np.isnan(found.overall.rank) and found.profile == 1
     (finding,) = compared.findings()
-    assert 'a (3 x 8) and b (5 x 4)' in finding.sentence
+    assert finding.sentence.startswith('Layers of a and b agree by a rank correlation of 1.00')
     assert list(compared.figures()) == ['profiles']
     profiles = compared.frames()['profiles']
     assert profiles.query('run == "b"')['relative_depth'].tolist() == [0, 0.25, 0.5, 0.75, 1]
     assert profiles.query('run == "a"')['mean'].tolist() == pytest.approx(few.mean(axis=1))
 
 
-def test_the_clearest_agreement_and_disagreement_are_told():
+def test_the_pairs_that_agree_most_and_least_are_told():
     rng = np.random.default_rng(0)
     alike, apart = world(rng, shared=0.95), world(rng)
     # Each name of an analysis stands once; equal numbers were measured twice, and say nothing.
@@ -94,12 +94,17 @@ def test_the_clearest_agreement_and_disagreement_are_told():
     compared = bs.analyses.comparison(runs, missing={'a': ['prune']})
     frame = compared.frames()['agreement'].set_index('statistic')
     assert list(frame.index) == ['Measured, heads: alike', 'Measured, heads: apart']
-    first, *_, most, least = compared.findings()
-    assert most.sentence.startswith('Heads of a and b agree most in Measured, heads')
-    assert [each.where for each in (most, least)] == list(frame.index)
-    assert (most.estimate, most.low) == tuple(frame.iloc[0][['within_layers', 'within_layers_low']])
-    assert first.sentence.startswith('1 of 3 statistics')
-    assert 'prune of a' in compared.notes()[-1]
+    (told,) = compared.findings()
+    assert told.estimate == np.median(frame['within_layers'])
+    assert told.sentence.startswith('Heads of a and b agree by a rank correlation of ')
+    assert 'prune of a' in compared.notes()[-1] and list(compared.figures()) == ['agreement']
+    runs['c'] = [Measured(rng.normal(size=(12, 12)), 'alike')]
+    runs['d'] = [Measured(alike[0] + 0.01, 'alike')]
+    compared = bs.analyses.comparison(runs)
+    frame = compared.frames()['agreement'].query('statistic == "Measured, heads: alike"')
+    most, least = compared.findings()
+    assert most.name == 'heads: a, d' and most.estimate == pytest.approx(1) and len(frame) == 6
+    assert 'c' in least.name and least.estimate == frame['within_layers'].min()
 
 
 def test_a_single_run_has_nothing_to_agree_with():

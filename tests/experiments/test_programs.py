@@ -203,9 +203,11 @@ def test_a_statistic_of_ones_own(copied, checkpoint, glue_dir, tmp_path, run_her
         r'class="bs-explorer">.*?<script type="application/json">(.*?)</script>', page, re.S
     )
     data, mean = json.loads(text), heads.query('statistic == @name')['mean'].iloc[6]
-    # Behind the data of the atlas and of grids: of both models, with notes about each head.
+    # Behind the data of the atlas and of grids: of both models.
     assert data['shape'] == [3, 4] and data['models'][1] == 'fine-tuned'
-    assert dict(data['notes'])['first half'][6].startswith(f'{mean:.4f} ± ')
+    # Heads are coloured by it.
+    values, *_ = re.findall(r'"of":"mymodule:first half".*?"values":\[\[(.*?)\]', page)
+    assert float(values.split(',')[6]) == pytest.approx(mean, rel=1e-4)
 
 
 def test_a_checkpoint_that_is_fine_tuned_already(finished, glue_dir, tmp_path, run_here):

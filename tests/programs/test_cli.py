@@ -204,7 +204,7 @@ def test_your_own_table_from_the_command_line(checkpoint, tmp_path):
     assert page.count('<h3>') == 14
     frames = bs.read_results(tmp_path / 'out')
     assert frames['special_tokens_heads']['examples'].unique().tolist() == [2]
-    assert {'claims', 'patterns_heads', 'frames_heads'} <= set(frames)
+    assert {'claims', 'patterns_heads', 'frames_heads', 'frames_published'} <= set(frames)
     assert not (tmp_path / 'out' / 'finetune').exists()
     wrong = run(
         'cli', 'finetune', *given, ok=False, package='bert_secrets_jax.programs'

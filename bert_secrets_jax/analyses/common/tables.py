@@ -259,12 +259,6 @@ def notes_of(tables: Sequence[HeadTable]) -> np.ndarray:
     )
 
 
-def notes_on(statistics: Iterable[Description], tables: Tables) -> dict[str, np.ndarray]:
-    """Return `notes_of` each statistic that any example has, by its title."""
-    known = [each for each in statistics if tables[each.name].count]
-    return {each.title: notes_of([tables[each.name]]) for each in known}
-
-
 def grids_frame(
     grids: Mapping[str, Sequence | np.ndarray],
     caption: str,
