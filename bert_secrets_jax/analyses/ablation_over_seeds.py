@@ -78,7 +78,6 @@ class AblationOverSeeds(Disabled):
     seeds: tuple[int, ...]
 
     rank: ClassVar[int] = marks.OVER_SEEDS
-    among: ClassVar[str] = ', over fine-tunings'
 
     @property
     def population(self) -> str:

@@ -162,6 +162,12 @@ class Patterns(Result):
             most, name = int(grid.mean(axis=(0, 1)).argmax()), f'most frequent pattern, {model}'
             said = fields | {'model': model, 'where': TITLES[most]}
             found.append(mean_finding(name, runs, [NAMES[most]], **said))
+            if UNLIKE in self.before:
+                name = f'maps unlike all labelled ones, {model}'
+                guessed = '{estimate:.0%} of its maps are unlike all labelled ones, so that their '
+                guessed += 'classes are guesses; of labelled maps, {labelled:.0%} are.'
+                said |= {'where': '', 'labelled': FAR, 'template': guessed}
+                found.append(mean_finding(name, runs, [UNLIKE], **said))
         if self.runs:
             others = np.not_equal(*(grid.argmax(axis=-1) for grid in self.shares.values()))
             said = 'After fine-tuning, {estimate} {unit} {estimate:|has|have} another main pattern.'

@@ -291,8 +291,9 @@ class Result:
         return [few] * (0 < most < _FEW_TEXTS) + self.notes()
 
     def head_notes(self) -> dict[str, np.ndarray]:
-        """Return notes about the heads for the explorer: texts [L, N], by the notes' names."""
-        return {}
+        """Return notes about the heads for the explorer: the sentences [L, N] of their marks."""
+        marks = self.head_marks()
+        return {f'{each.title}, {each.model}'.rstrip(', '): each.sentences for each in marks}
 
     def head_tables(self) -> dict[str, np.ndarray]:
         """Return the numbers [L, N] that a page may colour heads by, as the frames declare them."""

@@ -125,9 +125,8 @@ class Disabled(Result):
     baseline: str
     sets: Mapping[str, Ablated]
 
-    # The place of its marks among those of other results, and the words for fine-tunings.
+    # The place of its marks among those of other results.
     rank: ClassVar[int] = marks.ONE_MODEL
-    among: ClassVar[str] = ''
 
     @property
     def learnt(self) -> bool:
@@ -143,15 +142,6 @@ class Disabled(Result):
     def meaning(self) -> str:
         """A sentence that says what a disabled head does."""
         return instead(self.baseline)
-
-    def head_notes(self):
-        heads = self.sets.get('heads')
-        if heads is None:
-            return {}
-        return {
-            f'{effects.title_of(each)} without it{self.among}': effects.notes_of(each, heads.shape)
-            for each in (heads.lead, heads.found)
-        }
 
     def head_marks(self):
         heads = self.sets.get('heads')

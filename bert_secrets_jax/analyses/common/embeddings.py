@@ -35,12 +35,6 @@ class EmbeddingEffects(Result):
     def figures(self):
         return drawn(self, **self._drawings())
 
-    def head_notes(self):
-        return {
-            f'{effects.title_of(each)} without it': effects.notes_of(each, self.shape)
-            for each in self.outcomes.get('heads', {}).values()
-        }
-
     def head_marks(self):
         if 'heads' not in self.outcomes:
             return []

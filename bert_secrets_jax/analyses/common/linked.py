@@ -24,8 +24,5 @@ class Linked(Result):
     tests: links.Tests
     tables: Tables
 
-    def head_notes(self):
-        return links.notes_of_tests(self.tests)
-
     def head_marks(self):
         return marks.mark_links(self.tests)

@@ -11,7 +11,6 @@ from bert_secrets_jax.analyses.common.tables import (
     Tables,
     grids_frame,
     interval_of,
-    notes_of,
     top_as_text,
 )
 from bert_secrets_jax.measure.catalogue import notebook
@@ -220,14 +219,6 @@ def _closest(test: LinkTest, head: tuple[int, int]) -> str | None:
         if test.nulls[kind].links and not np.isnan(test.nulls[kind].mean[head])
     ]
     return max(compared, key=lambda kind: test.nulls[kind].familywise[head], default=None)
-
-
-def notes_of_tests(tests: Tests) -> dict[str, np.ndarray]:
-    """Return the attention along links of heads above all places, as texts [L, N] by title."""
-    return {
-        f'attention from {title}': np.where(test.real, notes_of([test.table]), '')
-        for title, test in tests.items()
-    }
 
 
 def draw_grids(tests: Tests, caption: str):

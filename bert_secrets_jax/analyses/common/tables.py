@@ -246,19 +246,6 @@ def worded(template: str, *grids: Any) -> np.ndarray:
     return np.vectorize(template.format, otypes=[str])(*grids)
 
 
-def before_and_after(texts: Sequence[np.ndarray]) -> np.ndarray:
-    """Return the texts [L, N] about a model, behind which stand those about it fine-tuned."""
-    before, *after = texts
-    return worded('{}, fine-tuned {}', before, after[0]) if after else before
-
-
-def notes_of(tables: Sequence[HeadTable]) -> np.ndarray:
-    """Return the mean and standard error of each head, before and after, as texts [L, N]."""
-    return before_and_after(
-        [worded('{:.4f} ± {:.4f}', each.mean, each.standard_error) for each in tables]
-    )
-
-
 def grids_frame(
     grids: Mapping[str, Sequence | np.ndarray],
     caption: str,
