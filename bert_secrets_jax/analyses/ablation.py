@@ -300,26 +300,18 @@ def _without_luck(name: str, ablated: Ablated) -> Finding:
     """Return what losing the best mask does to examples on which it was not chosen."""
     found, gain, chosen = ablated.found, ablated.gain, ablated.elsewhere
     if chosen is not None:
-        label, where, there = (
-            'chosen on other examples',
-            found.names[chosen.best],
-            chosen.where_chosen,
-        )
-        here = chosen.gain, chosen.low, chosen.high
+        label, which = 'chosen on other examples', found.names[chosen.best]
+        there, *here = chosen.where_chosen, chosen.gain, chosen.low, chosen.high
     else:
         assert gain is not None
-        label, where, there = 'of nine tenths, measured on the rest', '', gain.naive
-        here = gain.from_nine_tenths, gain.low, gain.high
+        label, which = 'of nine tenths, measured on the rest', 'the best head'
+        there, *here = gain.naive, gain.from_nine_tenths, gain.low, gain.high
     return measured(
         f'{name}: best, {label}',
         100 * np.array(here),
-        where=where,
         unit=effects.unit_of(found),
-        sample=found.sample,
-        source=SOURCE,
+        **effects.sample_of(found, SOURCE),
         template='Losing {which} changes {outcome} by {there:+.1f} points where it was chosen, and '
         'by {estimate:+.1f} elsewhere.',
-        which=where or 'the best head',
-        outcome=effects.title_of(found),
-        there=100 * there,
+        numbers={'which': which, 'outcome': effects.title_of(found), 'there': 100 * there},
     )

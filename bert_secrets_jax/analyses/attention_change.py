@@ -95,8 +95,8 @@ class AttentionChange(Result):
         return drawn(self, fig5=_draw_heads, fig5_by_layer=_draw_layers)
 
     def findings(self):
-        changed = [layer_changed_most(runs, name) for name, runs in self.readings.items()]
-        found = [*changed[:1], *self._on_average()]
+        reading, runs = next(iter(self.readings.items()))
+        found = [layer_changed_most(runs, reading), *self._on_average()]
         published = paper.attention_change(self.subject.task)
         for reading, grid in self.grids.items():
             name = f'agreement with the paper, reading {reading}'

@@ -33,7 +33,7 @@ from bert_secrets_jax.measure.token_maps import GLOSSES
 from bert_secrets_jax.ranges import CountOrZero
 from bert_secrets_jax.runs import store
 from bert_secrets_jax.runs.cost import TRAINED, Costs
-from bert_secrets_jax.runs.findings import Interval, how_many, measured
+from bert_secrets_jax.runs.findings import Interval, measured
 from bert_secrets_jax.runs.result import Finding, Result, drawn, framed
 from bert_secrets_jax.stats.scores import quietly
 from bert_secrets_jax.stats.student import LEVEL
@@ -221,22 +221,23 @@ class Attribution(Result):
     def _best_method(self) -> Iterator[Finding]:
         """Yield the best method by the first measure, of which more is better."""
         for measure, found in list(self.compared.items())[:1]:
-            of = {'sample': found.texts, 'sample_of': 'texts', 'source': SOURCE}
+            random, better = found.beyond.get(RANDOM), np.zeros(0, bool)
+            said = '{best:method|methods} {best:|shows|show} best which tokens matter, by {unit} '
+            said += '(highest: {where}, {estimate:.2f}).'
+            if random is not None:
+                better = (random.corrected <= LEVEL) & (random.difference > 0)
+                said += ' {better} of {others} others are better than random tokens.'
             yield measured(
                 f'best method: {measure}',
                 _interval(found, self.test.methods.index(found.best)),
                 where=found.best,
                 unit=measure,
-                template='{best:method|methods} {best:|shows|show} best which tokens matter, by '
-                '{unit} (highest: {where}, {estimate:.2f}).',
+                template=said,
+                **{'sample': found.texts, 'sample_of': 'texts', 'source': SOURCE},
                 best=len({found.best, *found.tied}),
-                **of,
+                better=int(better.sum()),
+                others=len(better),
             )
-            if gain := found.beyond.get(RANDOM):
-                those = (gain.corrected <= LEVEL) & (gain.difference > 0)
-                said = '{estimate} {unit} {estimate:|is|are} better than random tokens.'
-                name = f'significantly better than random: {measure}'
-                yield how_many(name, those, 'methods', template=said, **of)
 
 
 def _interval(found: Compared, row: int) -> Interval:

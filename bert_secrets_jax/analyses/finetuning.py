@@ -170,7 +170,7 @@ class Finetuning(Result):
         place = start.seeds.index(seed)
         reached = start.last[place][self.tested], self.larger_class, start.p_learnt[place]
         whose = f'the model of seed {seed}'
-        return [not_learnt(whose, self.tested, *reached, self.dev_examples)]
+        return [not_learnt(whose, (self.tested, *reached), self.dev_examples)]
 
     def _table1(self):
         columns = {

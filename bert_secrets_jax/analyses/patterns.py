@@ -60,6 +60,12 @@ _LEGIBLE = 10
 # The greatest number of maps shown of each class.
 _SHOWN = 4
 
+_MOST = '{estimate:.0%} of the maps of the {model} model are {where}.'
+_UNLIKE = (
+    '{estimate:.0%} of the maps of the {model} model are unlike all labelled ones, so that their '
+    'classes are guesses (of labelled ones, {labelled:.0%}).'
+)
+
 
 @dataclasses.dataclass(frozen=True, repr=False, eq=False)
 class ClassExample:
@@ -156,18 +162,17 @@ class Patterns(Result):
 
     def findings(self):
         fields: dict[str, Any] = {'unit': 'share of maps', 'source': SOURCE, 'limits': OF_SHARES}
-        fields['template'] = '{estimate:.0%} of the maps of the {model} model are {where}.'
         found = []
         for (model, grid), runs in zip(self.shares.items(), self._models.values(), strict=True):
-            most, name = int(grid.mean(axis=(0, 1)).argmax()), f'most frequent pattern, {model}'
-            said = fields | {'model': model, 'where': TITLES[most]}
-            found.append(mean_finding(name, runs, [NAMES[most]], **said))
-            if UNLIKE in self.before:
-                name = f'maps unlike all labelled ones, {model}'
-                guessed = '{estimate:.0%} of its maps are unlike all labelled ones, so that their '
-                guessed += 'classes are guesses; of labelled maps, {labelled:.0%} are.'
-                said |= {'where': '', 'labelled': FAR, 'template': guessed}
-                found.append(mean_finding(name, runs, [UNLIKE], **said))
+            most = int(grid.mean(axis=(0, 1)).argmax())
+            about = {
+                f'most frequent pattern, {model}': (NAMES[most], TITLES[most], _MOST),
+                f'maps like no labelled one, {model}': (UNLIKE, '', _UNLIKE),
+            }
+            for label, (name, where, said) in about.items():
+                if name in self.before:
+                    of = {'model': model, 'where': where, 'labelled': FAR, 'template': said}
+                    found.append(mean_finding(label, runs, [name], **fields, **of))
         if self.runs:
             others = np.not_equal(*(grid.argmax(axis=-1) for grid in self.shares.values()))
             said = 'After fine-tuning, {estimate} {unit} {estimate:|has|have} another main pattern.'

@@ -28,9 +28,9 @@ from bert_secrets_jax.model.weights import check_whole, save_pretrained
 from bert_secrets_jax.paper import michel
 from bert_secrets_jax.pruning import curves as stepwise
 from bert_secrets_jax.pruning.curves import ANEW, RANDOM, Curve, PrunedModel, over_steps
-from bert_secrets_jax.pruning.outliers import FEWEST_DRAWS, rank_p
+from bert_secrets_jax.pruning.outliers import FEWEST_DRAWS
 from bert_secrets_jax.pruning.removal import remove_heads
-from bert_secrets_jax.pruning.scores import GRADIENT, SOURCES, TITLES, default_methods, head_scores
+from bert_secrets_jax.pruning.scores import GRADIENT, TITLES, default_methods, head_scores
 from bert_secrets_jax.pruning.steps import SHARES, ranks, removed_heads
 from bert_secrets_jax.ranges import CountOrZero, Range
 from bert_secrets_jax.runs.cost import MANY, Cost, Costs
@@ -168,7 +168,7 @@ class Pruning(Result):
 
     def findings(self):
         warnings = seeds_not_learnt(self.seeds, self.learnt, 'the model', self.examples)
-        return [*warnings, self._sparsest(), *self._best_order()]
+        return [*warnings, self._sparsest()]
 
     def notes(self):
         random = self.curves.get(RANDOM)
@@ -247,30 +247,6 @@ class Pruning(Result):
             others=self._others,
             heads=self.heads,
         )
-
-    def _best_order(self) -> list[Finding]:
-        """Return how far the best order is above random ones, where these are enough to tell."""
-        over = {k: over_steps(v, self.kept).mean(axis=0) for k, v in self.curves.items()}
-        random = over.pop(RANDOM, np.array([]))
-        reached, best = max(
-            (np.nan_to_num(each[0], nan=-np.inf), order) for order, each in over.items()
-        )
-        if len(random) < FEWEST_DRAWS or np.isinf(reached):
-            return []
-        found = measured(
-            'best order above random orders',
-            100 * (reached - random.mean()),
-            where=ORDERS[best],
-            unit=f'points of {self._title}',
-            p=min(len(over) * rank_p(float(reached), random), 1.0),
-            tests=len(over),
-            sample=len(random),
-            sample_of='random orders',
-            source=SOURCES.get(best, SOURCE),
-            template='The best order is by {where}: {estimate:+.1f} {unit} over all steps, '
-            'compared with random orders.',
-        )
-        return [found]
 
 
 def _check(given) -> None:

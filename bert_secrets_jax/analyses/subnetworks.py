@@ -138,9 +138,7 @@ class Subnetworks(Result):
             'good less random, trained again',
             mean_interval(lead) if tested else lead.mean(),
             unit=f'points of {TITLES[self.metric]}',
-            sample=len(lead),
-            sample_of='seeds',
-            source=SOURCE,
+            **{'sample': len(lead), 'sample_of': 'seeds', 'source': SOURCE},
             p=float(np.asarray(scipy.stats.ttest_1samp(lead, 0))[1]) if tested else np.nan,
             template='Heads that survive ({kept:.3g} of {heads}), trained again, reach {good:.1f} '
             '{unit}: {estimate:+z.1f} compared with as many at random. All reach {full:.1f}.',

@@ -198,26 +198,19 @@ class WhereItChanges(Result):
 
     def _warnings(self) -> Iterator[Finding]:
         """Yield the warning about each schedule that has taught or changed nothing."""
-        compared, so = self.compared, 'this schedule is left out'
-        for name in self.changes:
-            p_values = self.p_learnt[name]
+        so = 'this schedule is left out'
+        for name, p_values in self.p_learnt.items():
+            at, which = _middle(p_values), f'the model in the middle under {name}'
+            reached, p_value = float(self.reached[name][at]), float(p_values[at])
+            test = self.tested, reached, self.larger_class, p_value
+            found = not_learnt(which, test, self.dev_examples, so=so)
             if name not in self.learnt:
-                at = _middle(p_values)
-                test = self.tested, float(self.reached[name][at]), self.larger_class
-                which = f'the model in the middle under {name}'
-                found = not_learnt(which, *test, float(p_values[at]), self.dev_examples, so=so)
                 yield dataclasses.replace(found, name=f'{found.name}: {name}')
-            elif name not in compared:
-                yield measured(
-                    f'no map changed: {name}',
-                    0,
-                    unit='change',
-                    source=SOURCE,
-                    warning=True,
-                    template='Under {schedule}, no map changed, as if only the head learnt: {so}.',
-                    schedule=name,
-                    so=so,
-                )
+            elif name not in self.compared:
+                said = 'Under {schedule}, no map changed, as if only the head learnt: {so}.'
+                numbers = {'schedule': name, 'so': so}
+                about = {'unit': 'change', 'source': SOURCE, 'warning': True, 'template': said}
+                yield measured(f'no map changed: {name}', 0, numbers=numbers, **about)
 
 
 def _taught(p_values: Float[np.ndarray, 'S']) -> bool:

@@ -104,15 +104,10 @@ def test_ranks_among_random_orders():
     few = of_answers([1, 0.9, 0.8], [[1, 0.5, 0.4]] * 18)
     assert few.notes()[-1].startswith('It takes 19 random orders to tell')
     assert verdict_on(ORDER_TELLS, few).evidence.endswith('in at least 19 random orders.')
-    enough = of_answers([1, 0.9, 0.8], [[1, 0.5, 0.4]] * 20)
-    assert _above_random(enough) == (pytest.approx(40), pytest.approx(1 / 21), 20)
+    enough = verdict_on(ORDER_TELLS, of_answers([1, 0.9, 0.8], [[1, 0.5, 0.4]] * 20))
+    assert (enough.estimate, enough.p_if_false) == (pytest.approx(40), pytest.approx(1 / 21))
     beaten = of_answers([1, 0.9, 0.8], [[1, 0.5, 0.4]] * 19 + [[1, 1, 1]])
-    assert _above_random(beaten)[1] == pytest.approx(2 / 21)
-
-
-def _above_random(found):
-    (one,) = [each for each in found.findings() if each.name == 'best order above random orders']
-    return one.estimate, one.p, one.sample
+    assert verdict_on(ORDER_TELLS, beaten).p_if_false == pytest.approx(2 / 21)
 
 
 def test_a_missing_step_is_named():

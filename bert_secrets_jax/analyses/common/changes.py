@@ -32,25 +32,21 @@ def last_layers(runs: Mapping[str, Tables]) -> list[verdicts.Verdict]:
     return verdicts.on_runs(verdicts.named_runs(runs), change_most)
 
 
-def layer_changed_most(runs: Mapping[str, Tables], reading: str = 'paper') -> Finding:
+def layer_changed_most(runs: Mapping[str, Tables], reading: str) -> Finding:
     """Return the layer whose maps change most, and the one after it."""
     layers = similarity(runs, reading).mean(axis=1)
-    order = np.argsort(layers)
-    numbers = {'reading': 'F' if reading == 'paper' else f'Reading "{reading}": f'}
-    most = ' most' * (len(layers) > 1)
-    template = f'{{reading}}ine-tuning changes {{where}}{most} '
-    template += '(similarity before and after: {estimate:.2f})'
-    if most:
+    first, *others = np.argsort(layers).tolist()
+    numbers, template = {}, 'Fine-tuning changes {where} most (similarity before and after: '
+    template += '{estimate:.2f})'
+    if others:
         template += ', then layer {second} ({next:.2f})'
-        numbers |= {'second': int(order[1]) + 1, 'next': float(layers[order[1]])}
+        numbers = {'second': others[0] + 1, 'next': float(layers[others[0]])}
     return mean_finding(
-        f'similarity of the layer{" that changes" * bool(most)}{most}, reading {reading}',
+        f'similarity of the layer that changes most, reading {reading}',
         list(runs.values()),
         [READINGS[reading]],
-        order[0],
-        unit=UNIT,
-        source=SOURCE,
-        where=f'layer {order[0] + 1}',
+        first,
+        **{'unit': UNIT, 'source': SOURCE, 'where': f'layer {first + 1}'},
         template=f'{template}.',
         numbers=numbers,
     )

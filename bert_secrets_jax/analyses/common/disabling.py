@@ -109,7 +109,7 @@ class Ablated:
         for name, value, p in zip(names, self.reached, self.p_learnt, strict=True):
             if learnt_nothing(p):
                 test = self.tested, float(value), self.larger_class, float(p)
-                return [not_learnt(name, *test, self.averages[0].examples)]
+                return [not_learnt(name, test, self.averages[0].examples)]
         return []
 
 

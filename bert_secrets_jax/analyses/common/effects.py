@@ -364,15 +364,11 @@ def findings_of(
         ends = {'best to lose': effects.best, 'worst to lose': effects.worst}
         for which, index in ends.items() if several else [('the effect of losing it', 0)]:
             yield effect_of(effects, index, name=f'{name}: {which}', source=source)
-    seeds = effects.seeds
-    if seeds is not None and len(seeds.intact) > 1 and np.isfinite(seeds.agreement.rank):
-        agreed = seeds.agreement
-        yield measured(
-            f'{name}: agreement of two fine-tunings',
-            (agreed.rank, agreed.rank_low, agreed.rank_high),
-            unit='rank correlation',
-            **sample_of(effects, source),
-        )
+    if effects.seeds is not None and np.isfinite(effects.seeds.agreement.rank):
+        agreed = effects.seeds.agreement
+        ends = agreed.rank, agreed.rank_low, agreed.rank_high
+        of = {'unit': 'rank correlation', **sample_of(effects, source)}
+        yield measured(f'{name}: agreement of two fine-tunings', ends, **of)
 
 
 def findings_of_outcomes(
@@ -389,28 +385,32 @@ def findings_of_outcomes(
 
 def count_of(effects: Effects, disabled: str, *, source: str, name: str = '') -> Finding:
     """Return how many masks matter, how many do not, and how many are open: all of them."""
-    outcome, (over, margin) = effects.outcome, margin_of(effects)
-    numbers = {word: int((effects.verdict == word).sum()) for word in _VERBS}
-    template, more = _counted(effects, f' by {over}' * bool(over)), _left_open(effects)
+    what = disabled if disabled in WITHOUT else 'sets of heads'
+    over, margin = margin_of(effects)
+    template = _counted(effects, f' by {over}' * bool(over)) + _left_open(effects)
     return how_many(
         MATTER.format(name or disabled),
         effects.matters,
-        what := disabled if disabled in WITHOUT else 'sets of heads',
-        template='Of {count} {what}, each lost alone, ' + template + more,
-        numbers={
-            'count': len(effects.names),
-            'what': what,
-            'outcome': re.sub('^loss$', 'the loss', title_of(effects)),
-            'some': int(_in_some(effects).sum()),
-            'least': _at_least(effects),
-            # A change must be so much greater to be shown to exceed the margin.
-            'visible': _visible(effects) + outcome.scale * (outcome.margin - outcome.counts_from),
-            'size': unit_of(effects),
-            **numbers,
-            **margin,
-        },
+        what,
+        template='Of {count} {what}, each lost alone, ' + template,
+        numbers={'what': what, **margin, **_numbers(effects)},
         **sample_of(effects, source),
     )
+
+
+def _numbers(effects: Effects) -> dict[str, Any]:
+    """Return the numbers that a sentence about the effects may have, by their names."""
+    outcome = effects.outcome
+    return {
+        'count': len(effects.names),
+        'outcome': re.sub('^loss$', 'the loss', title_of(effects)),
+        'some': int(_in_some(effects).sum()),
+        'least': _at_least(effects),
+        # A change must be so much greater to be shown to exceed the margin.
+        'visible': _visible(effects) + outcome.scale * (outcome.margin - outcome.counts_from),
+        'size': unit_of(effects),
+        **{word: int((effects.verdict == word).sum()) for word in _VERBS},
+    }
 
 
 def _counted(effects: Effects, by: str) -> str:

@@ -51,16 +51,10 @@ def learnt_nothing(p: float) -> bool:
 
 
 def not_learnt(
-    which: str,
-    metric: str,
-    value: float,
-    larger_class: float,
-    p: float,
-    examples: int,
-    *,
-    so: str = 'what follows about heads is noise',
+    which: str, test: Learnt, examples: int, *, so: str = 'what follows about heads is noise'
 ) -> Finding:
     """Return the warning about a model such as 'the model of seed 0', and what follows (`so`)."""
+    metric, value, larger_class, p = test
     return measured(
         'the task was not learnt',
         100 * value,
@@ -86,7 +80,7 @@ def unless_noise(findings: Sequence[Finding]) -> list[Finding]:
 
 def if_not_learnt(which: str, test: Learnt, examples: int) -> list[Finding]:
     """Return the warning about a model that has learnt nothing, and none about another one."""
-    return [not_learnt(which, *test, examples)] if learnt_nothing(test[-1]) else []
+    return [not_learnt(which, test, examples)] if learnt_nothing(test[-1]) else []
 
 
 def seeds_not_learnt(
