@@ -25,7 +25,6 @@ from bert_secrets_jax.programs.lines import Names, Reproduction, command, lines_
 from bert_secrets_jax.programs.outputs import read_part, remove_parts, write_part
 from bert_secrets_jax.programs.pace import machine, pace_of
 from bert_secrets_jax.programs.sections import SECTIONS, applicable, chosen_of
-from bert_secrets_jax.programs.settings import in_clone
 from bert_secrets_jax.programs.sources import mend_finetunings
 from bert_secrets_jax.programs.study import Study
 from bert_secrets_jax.programs.titles import GROUPS
@@ -240,7 +239,6 @@ def _tell_costs(answers: Studied, pending: Sequence[str]) -> Callable[[int, floa
             told = answers.lead, ', '.join(computed), seconds
             logging.info('%sTo compute: %s. About %s on this machine.', *told)
         depends_on = {'others': others, 'config': study.config.to_dict(), **known}
-        depends_on |= {'started by': 'experiments'} if in_clone() else {}
         kept = study.run.keep('offers', Offers, depends_on, lambda: offered(wanted))
         answers.offers = kept.offers
         return functools.partial(pace().left, list(parts.values())) if wanted else None

@@ -22,12 +22,6 @@ FLAGS = {
 _SETTING = re.compile(r'(?:(?:[Tt]he )?settings? |(?<=and ))([a-z_]+\.[a-z_]+)')
 
 
-def in_clone() -> bool:
-    """Return whether `python -m experiments.X` started this process, and not `bert-secrets`."""
-    spec = getattr(sys.modules['__main__'], '__spec__', None)
-    return spec is not None and spec.name.startswith('experiments.')
-
-
 def as_flags(message: str) -> str:
     """Return a message of a program with its flags in the place of settings.
 
@@ -35,11 +29,15 @@ def as_flags(message: str) -> str:
     'Name the column (--label).'
     """
 
+    # `python -m experiments.X` started this process, and not `bert-secrets`.
+    spec = getattr(sys.modules['__main__'], '__spec__', None)
+    in_clone = spec is not None and spec.name.startswith('experiments.')
+
     def flag(match: re.Match) -> str:
         name = match[1]
         if name not in SETTINGS:
             return match[0]
-        return f'--config.{name}' if in_clone() else FLAGS.get(name, f'--set={name}')
+        return f'--config.{name}' if in_clone else FLAGS.get(name, f'--set={name}')
 
     return _SETTING.sub(flag, message.replace("bad_rows='skip'", 'setting data.bad_rows=skip'))
 

@@ -1,7 +1,6 @@
 """The lines that make a result again can be called and have the settings of the run, no others."""
 
 import ast
-import importlib
 import inspect
 import pathlib
 import re
@@ -18,7 +17,7 @@ from bert_secrets_jax.programs.sources import Given
 from bert_secrets_jax.programs.study import Study
 from bert_secrets_jax.runs.call import plain
 from bert_secrets_jax.runs.result import Result
-from tests.conftest import ROOT, parameters_of
+from tests.conftest import parameters_of
 
 
 def of_table():
@@ -93,36 +92,13 @@ def test_every_line_of_python_can_be_called(study):
             known.add(statement.targets[0].id)
 
 
-def in_clone(words):
-    """Return the settings of a command of the clone, whose launcher exists."""
-    module, *named = [word for word in words[1:] if not word.startswith('--')]
-    given = dict(word.split('=', 1) for word in words if word.startswith('--'))
-    file, _, variant = given.pop('--config').partition(':')
-    found = importlib.import_module(file[:-3].replace('/', '.')).get_config
-    config = found(variant) if variant else found()
-    assert given.pop('--workdir') == 'results'
-    assert words[:2] == ['-m', module] and module.startswith('experiments.')
-    assert (ROOT / f'{module.replace(".", "/")}.py').exists()
-    assert ('--sections' in given) == (module == 'experiments.reproduce')
-    # The name of a section stands where `section` reads it, and only there.
-    assert named == words[2 : 2 + len(named)] and len(named) == (module == 'experiments.section')
-    assert set(named) <= {*SECTIONS}
-    given.pop('--sections', None)
-    for name, value in given.items():
-        settings.assign(config, name.removeprefix('--config.'), value)
-    return config
-
-
-@pytest.mark.parametrize('clone', [False, True])
-def test_a_command_has_the_settings_of_the_run(study, clone, monkeypatch):
-    """It is a command of those programs that started the run."""
-    monkeypatch.setattr(lines, 'in_clone', lambda: clone)
+def test_a_command_has_the_settings_of_the_run(study):
     own = flatten_dict(study.config.to_dict(), sep='.')
     for section in SECTIONS:
         command = written(study, section).shell
         program, *words = shlex.split(command)
-        assert program == ('python' if clone else 'bert-secrets')
-        config = in_clone(words) if clone else cli._config(cli._parser().parse_args(words))
+        assert program == 'bert-secrets'
+        config = cli._config(cli._parser().parse_args(words))
         config = flatten_dict(config.to_dict(), sep='.')
         given = Given(study, EVERY)
         SECTIONS[section].call(given)
