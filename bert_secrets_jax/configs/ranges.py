@@ -2,61 +2,45 @@
 
 import operator
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from ml_collections import ConfigDict
 
 from bert_secrets_jax.brief import either, meant, shortened
-from bert_secrets_jax.checks import check_different
 from bert_secrets_jax.configs.schema import SETTINGS, Setting
 from bert_secrets_jax.ranges import Range
 
 _NUMBER = re.compile(r'[0-9]+(\.[0-9]*)?(e-?[0-9]{1,2})?')
-_LONGEST = 10_000  # words of a list, or characters
-_AXIS = re.compile(r'(data|masks|seeds):([1-9][0-9]{0,5})')
+_AXES = re.compile(r'data:[1-9][0-9]{0,5}(,(masks|seeds):[1-9][0-9]{0,5})?')
 
 
 def check(config: ConfigDict) -> None:
     """Check every setting on its own; a ValueError names all that are out of range."""
-    faults = [
-        fault
-        for name, setting in SETTINGS.items()
-        for fault in _faults(setting, operator.attrgetter(name)(config))
-    ]
-    try:
-        parse_axes(config.mesh)
-    except (ValueError, TypeError) as error:
-        faults.append(f'mesh={str(error).rstrip(".")}')
-    labels = config.data.labels
-    if isinstance(labels, tuple | list) and len(set(map(repr, labels))) < len(labels):
-        faults.append(f'data.labels={shortened(labels)} has a name twice')
-    if config.statistics in ((), []):
-        faults.append('statistics=() must have at least one name')
+    faults = [_fault(each, operator.attrgetter(each.name)(config)) for each in SETTINGS.values()]
+    if any(faults):
+        raise ValueError('; '.join(filter(None, faults)) + '.')
+    parse_axes(config.mesh)
     batch, micro = config.train.batch_size, config.train.micro_batch
+    if batch % micro:
+        raise ValueError(f'train.micro_batch={micro} must divide train.batch_size={batch}.')
     permutations = config.importance.permutations
-    allowed = SETTINGS['importance.permutations'].allowed
-    if permutations in allowed and (permutations % 2 or 0 < permutations < 20):
-        faults.append(
+    if permutations % 2 or 0 < permutations < 20:
+        raise ValueError(
             f'importance.permutations={permutations} must be even and at least 20 (each is drawn '
-            'with its reverse), or 0 to leave Shapley values out'
+            'with its reverse), or 0 to leave Shapley values out.'
         )
-    if not faults and batch % micro:
-        faults.append(f'train.micro_batch={micro} must divide train.batch_size={batch}')
-    if faults:
-        raise ValueError('; '.join(faults) + '.')
 
 
-def numbers_in(text: str) -> tuple[float | int, ...]:
-    """Return the numbers of a setting that has several; ValueError if a part of it is none.
+def numbers_in(text: str) -> tuple[float | int | str, ...]:
+    """Return the numbers of a setting that has several; a part of it that is none as it is.
 
     >>> numbers_in('0.01, 3e-2')
     (0.01, 0.03)
     """
-    words = [word.strip() for word in text.split(',')] if isinstance(text, str) else ['']
-    if not all(_NUMBER.fullmatch(word) for word in words):
-        raise ValueError(f'{shortened(text)} must be numbers with commas between them.')
-    return tuple(int(word) if word.isdigit() else float(word) for word in words)
+    words = [word.strip() for word in text.split(',')]
+    kinds = [int if word.isdigit() else float if _NUMBER.fullmatch(word) else str for word in words]
+    return tuple(kind(word) for kind, word in zip(kinds, words, strict=True))
 
 
 def parse_axes(text: str) -> dict[str, int]:
@@ -65,78 +49,58 @@ def parse_axes(text: str) -> dict[str, int]:
     >>> parse_axes('data:4,masks:2')
     {'data': 4, 'masks': 2}
     """
-    found = [_AXIS.fullmatch(part.strip()) for part in text.split(',')] if text else []
-    names = [each[1] for each in found if each]
-    if len(names) < len(found) or names[:1] not in ([], ['data']) or len(names) > 2:
+    plain = text.replace(' ', '')
+    if plain and not _AXES.fullmatch(plain):
         raise ValueError(
-            f"{text!r} must be 'data:8' for one, or have a second axis as in 'data:4,masks:2' or "
-            "'data:4,seeds:2'."
+            f"mesh={text!r} must be 'data:8' for one, or have a second axis as in 'data:4,masks:2' "
+            "or 'data:4,seeds:2'."
         )
-    check_different(repr(text), names)
-    return {each[1]: int(each[2]) for each in found if each}
+    axes = [part.split(':') for part in plain.split(',') if part]
+    return {name: int(count) for name, count in axes}
 
 
-def _faults(setting: Setting, value: Any) -> Iterator[str]:
-    """Yield what is wrong with the value of a setting."""
-    allowed, listed = setting.allowed, isinstance(value, tuple | list)
-    wrong, several = f'{setting.name}={shortened(value)}', isinstance(setting.default, tuple)
-    is_long = (listed or isinstance(value, str)) and len(value) > _LONGEST
-    if isinstance(allowed, Range) and not setting.joined:
-        if value not in allowed:
-            yield f'{wrong} must be {allowed}'
-    elif isinstance(setting.default, bool):
-        if not isinstance(value, bool):
-            yield f'{wrong} must be True or False'
-    elif allowed is not None and is_long:
-        yield f'{wrong} is longer than any list of its values'
-    elif allowed is not None and not setting.joined:
-        if several and not listed:
-            yield f'{wrong} must be a tuple of {either(allowed)}'
-        else:
-            yield from _faults_of_words(setting, value if listed else (value,))
-    elif several and not (listed and all(isinstance(each, str) for each in value)):
-        yield f'{wrong} must be a tuple of texts'
+def _fault(setting: Setting, value: Any) -> str:
+    """Return what is wrong with the value of a setting; empty for nothing."""
+    allowed, items = setting.allowed, _items(setting, value)
+    others: list[Any] = []
+    if isinstance(setting.default, bool):
+        must, fits = 'True or False', lambda item: isinstance(item, bool)
+    elif isinstance(allowed, Range):
+        must, fits = str(allowed), allowed.__contains__
+    elif allowed is not None:
+        must, fits = either(allowed), allowed.__contains__
     else:
-        if setting.joined:
-            yield from _faults_of_joined(setting, value)
-        for text in value if several else (value,):
-            if not _is_text(text) and (text is not None or setting.default is not None):
-                yield f'{setting.name}={shortened(text)} must be a text that a file can hold'
+        must = 'a text that a file can hold'
+        fits = lambda item: _is_text(item) or item is setting.default is None  # noqa: E731
+    # Two columns that nobody needs may have one name.
+    repeats = setting.name.endswith('columns')
+    if items is not None:
+        others = [item for item in items if not fits(item)]
+        once = repeats or (not others and len(set(items)) == len(items))
+        if not others and once and len(items) >= setting.needed:
+            return ''
+    if setting.joined or isinstance(setting.default, tuple):
+        kind = 'a text with commas between' if setting.joined else 'a tuple of'
+        many = 'at least one' if setting.needed else 'any number'
+        must = f'{kind} {many}{"" if repeats else ", each once"}: {must}'
+    hint = meant(others[0], allowed) if others and isinstance(allowed, tuple) else ''
+    return f'{setting.name}={shortened(value)} must be {must}{f" ({hint})" * bool(hint)}'
+
+
+def _items(setting: Setting, value: Any) -> Sequence[Any] | None:
+    """Return all that a value consists of; None if it is of another type."""
+    if isinstance(setting.default, tuple):
+        return value if isinstance(value, tuple | list) else None
+    if not setting.joined:
+        return (value,)
+    if not isinstance(value, str):
+        return None
+    if isinstance(setting.allowed, Range):
+        return numbers_in(value) if value else ()
+    return [word.strip() for word in value.split(',')] if value else ()
 
 
 def _is_text(value: Any) -> bool:
     """Return whether a file can hold a value: half of a surrogate pair cannot be written."""
     is_text = isinstance(value, str) and '\0' not in value
     return is_text and value == value.encode('utf-8', 'ignore').decode()
-
-
-def _faults_of_words(setting: Setting, words: Sequence[Any]) -> Iterator[str]:
-    known = either(setting.allowed)
-    if not words and setting.name != 'ablation.sets':
-        yield f'{setting.name}=() must have at least one of {known}'
-    for word in words:
-        if word not in setting.allowed:
-            near = f' ({near})' if (near := meant(word, setting.allowed)) else ''
-            yield f'{setting.name} is {known}, not {shortened(word)}{near}'
-
-
-def _faults_of_joined(setting: Setting, value: Any) -> Iterator[str]:
-    """Yield what is wrong with the words or numbers of a text with commas between them."""
-    name, allowed = setting.name, setting.allowed
-    if isinstance(allowed, Range):
-        try:
-            found = numbers_in(value)
-        except ValueError:
-            found = ()
-        is_well = found and len(set(found)) == len(found) and all(each in allowed for each in found)
-        if not is_well and (value != '' or setting.needed):
-            what = 'different numbers with commas between them, each'
-            yield f'{name}={shortened(value)} must be {what} {allowed}'
-        return
-    words = [word.strip() for word in value.split(',')] if value and isinstance(value, str) else []
-    if not value and setting.needed:
-        yield f'{name} is empty: give at least one of {either(allowed)}'
-    for word in dict.fromkeys(words):
-        if words.count(word) > 1:
-            yield f'{name} has {shortened(word)} twice'
-        yield from _faults_of_words(setting, (word,))

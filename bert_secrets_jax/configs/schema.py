@@ -18,7 +18,7 @@ class Setting:
       allowed: The numbers, or the words, of which it is one; of a tuple, each item is one. None
         leaves that to the type of the default.
       joined: Whether it is a text that has several of these, with commas between them.
-      needed: Whether such a text has at least one.
+      needed: Whether such a text, or a tuple, has at least one.
       smoke: The value for a run of seconds; None is that of other runs.
       help: Its purpose; empty where the name says it.
       path: Whether it names a file, files or a folder.
@@ -45,7 +45,7 @@ def _setting(name: str, fields: Mapping[str, Any]) -> Setting:
     allowed, ends = fields.get('words', fields.get('listed')), fields.get('numbers', ends)
     if ends:
         allowed = Range(*ends, whole=isinstance(ends[0], int), without=fields.get('without'))
-    needed = fields.get('needed', 'listed' in fields and bool(default))
+    needed = fields.get('needed', bool({'listed', 'words'} & fields.keys()) and bool(default))
     return Setting(name, default, allowed, joined, needed, **about)
 
 

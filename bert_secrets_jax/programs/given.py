@@ -74,7 +74,7 @@ class Given:
         of_group = [last for first, _, last in parts if first == group and last not in without]
         return {last: self[f'{group}.{last}'] for last in of_group}
 
-    def numbers(self, setting: str) -> tuple[float | int, ...]:
+    def numbers(self, setting: str) -> tuple[Any, ...]:
         """Return the numbers of a setting that has several; none if it is empty."""
         return numbers_in(self[setting]) if self[setting] else ()
 

@@ -29,7 +29,7 @@ def test_all_that_is_wrong_is_named_at_once():
         ranges.check(config)
     for said in (
         'train.epochs=-1 must be a whole number from 1 to ', 'train.clip=-0.5',
-        'data.labels=(1, 2)', "data.source is 'glue', ", "not 'glew' (Did you mean glue?)",
+        'data.labels=(1, 2)', "data.source='glew' must be 'glue', ", '(Did you mean glue?)',
     ):  # fmt: skip
         assert said in str(refusal.value)
 

@@ -529,11 +529,8 @@ def test_schedules_have_names_and_rates_of_their_own(study, caplog):
     ANALYSES['where_it_changes'].check(Given(study))
     (told,) = [each for each in caplog.messages if 'train.' in each]
     assert told.startswith('train.layer_decay=0.5 does not count') and 'layer_decays.' in told
-    for value, fault in (
-        ('', 'is empty: give at least one'),
-        ('linear,linear', "has 'linear' twice"),
-    ):
+    for value in ('', 'linear,linear'):
         own.schedules = value
-        with pytest.raises(ValueError, match=fault) as found:
+        with pytest.raises(ValueError, match='at least one, each once') as found:
             ranges.check(study.config)
         assert str(found.value).count('where_it_changes') == 1
