@@ -19,9 +19,9 @@ _PORT = flags.DEFINE_integer('port', 0, 'Of the page on 127.0.0.1; 0 takes any t
 
 def main(study: 'Study') -> None:
     """Serve the page until it is stopped."""
-    from bert_secrets_jax.programs import serving
+    from bert_secrets_jax.programs import conversation
 
-    serving.serve_maps(study, port=_PORT.value)
+    conversation.serve_maps(study, port=_PORT.value)
 
 
 if __name__ == '__main__':

@@ -72,8 +72,8 @@ def _fault(setting: Setting, value: Any) -> str:
     else:
         must = 'a text that a file can hold'
         fits = lambda item: _is_text(item) or item is setting.default is None  # noqa: E731
-    # Two columns that nobody needs may have one name.
-    repeats = setting.name.endswith('columns')
+    # Two columns that nobody needs may have one name, and two classes may not.
+    repeats = not setting.joined and setting.name != 'data.labels'
     if items is not None:
         others = [item for item in items if not fits(item)]
         once = repeats or (not others and len(set(items)) == len(items))

@@ -18,11 +18,14 @@ from bert_secrets_jax.cache import enable_cache
 from bert_secrets_jax.configs import ranges
 from bert_secrets_jax.data.rows import some_of
 from bert_secrets_jax.files import open_regular
-from bert_secrets_jax.programs import inputs, serving
+from bert_secrets_jax.local import serve_until_stopped
+from bert_secrets_jax.programs import inputs
 from bert_secrets_jax.programs.comparing import compare_runs
 from bert_secrets_jax.programs.report import PAGE, one_line, write_report
 from bert_secrets_jax.programs.settings import as_flags
+from bert_secrets_jax.programs.sources import Given
 from bert_secrets_jax.programs.study import Study
+from bert_secrets_jax.report import typed
 from bert_secrets_jax.runs.folder import VERSIONS, open_folder
 
 # The files of a run that has computed nothing.
@@ -131,7 +134,13 @@ def serve(config: ConfigDict, port: int) -> None:
     """Serve the page on which one types: it needs the model alone, and no folder of results."""
     enable_cache()
     ranges.check(config)
-    serving.serve_maps(Study(config, pathlib.Path()), port=port)
+    serve_maps(Study(config, pathlib.Path()), port=port)
+
+
+def serve_maps(study: Study, *, port: int = 0) -> None:
+    """Serve the page for the model of a study, on a port of 127.0.0.1; 0 takes any free one."""
+    model, longest = Given(study).value('pretrained'), study.config.encoding.max_length
+    serve_until_stopped(typed.serve(study.model_name, model, max_length=longest, port=port))
 
 
 def set_up_logging() -> None:

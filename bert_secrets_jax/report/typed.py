@@ -5,7 +5,6 @@ import http.server
 import json
 import threading
 import urllib.parse
-from collections.abc import Mapping
 
 from markupsafe import Markup
 
@@ -13,54 +12,54 @@ from bert_secrets_jax.analyses.example_maps import maps_of
 from bert_secrets_jax.data.encoding import knows_words
 from bert_secrets_jax.local import Handler, start
 from bert_secrets_jax.model.weights import Pretrained
-from bert_secrets_jax.names import visible
 from bert_secrets_jax.report.explorer import Explorer
 from bert_secrets_jax.report.templates import render
 from bert_secrets_jax.report.two_texts import patched_heads, two_texts
 
-# The model, or two, the second of which is compared with the first, by their names.
-Models = Mapping[str, Pretrained]
 # Characters of a sentence, more than any model here reads.
 _MOST = 5000
 
 
 def serve(
-    models: Models, *, max_length: int = 128, port: int = 0
+    name: str, model: Pretrained, *, max_length: int = 128, port: int = 0
 ) -> http.server.ThreadingHTTPServer:
     """Return a server of the page, which only this machine can reach; run its `serve_forever`.
 
     Args:
-      models: The model, or two, the second of which is compared with the first, by their names.
+      name: The name of the model.
       max_length: The greatest number of tokens. Longer inputs are cut, which the page says.
       port: The port; 0 takes any that is free, which `server_address` then holds.
 
     Raises:
-      ValueError: There are no models or more than two, or the port cannot be had.
+      ValueError: The port cannot be had.
     """
-    if len(models) not in (1, 2):
-        raise ValueError(f'The page shows one model or two, got {len(models)}.')
-    return start(functools.partial(_Handler, models, max_length), port=port)
+    return start(functools.partial(_Handler, name, model, max_length), port=port)
 
 
 def page_of(
-    models: Models, first: str = '', second: str = '', max_length: int = 128, view: str = '/'
+    name: str,
+    model: Pretrained,
+    first: str = '',
+    second: str = '',
+    max_length: int = 128,
+    view: str = '/',
 ) -> str:
-    """Return the page with the texts in a view, if there are any, and what the models refuse.
+    """Return the page with the texts in a view, if there are any, and what the model refuses.
 
     Args:
       view: '/' for the maps of a sentence or pair, '/two' to compare two texts.
     """
     problem, content, cut = '', '', 0
     try:
-        _check(models, first, second)
         if first or second:
+            check_texts(model, first, second)
             show = _compared if view == '/two' else _maps
-            content, cut = show(models, first, second, max_length)
+            content, cut = show(name, model, first, second, max_length)
     except (ValueError, FloatingPointError) as error:
         problem = str(error)
     return render(
         'typed.html',
-        names=' and '.join(models),
+        model=name,
         view=view,
         first=first,
         second=second,
@@ -73,52 +72,36 @@ def page_of(
     )
 
 
-def heads_of(models: Models, first: str, second: str, max_length: int, number: str) -> str:
-    """Return the effects of the heads of one text in the other, as JSON.
-
-    Raises:
-      ValueError: There is no model of this number, or it refuses the texts.
-      FloatingPointError: As in `patched_heads`.
-    """
-    model = {str(at): each for at, each in enumerate(models.values())}.get(number)
-    if model is None:
-        raise ValueError(f'model must be a number from 0 to {len(models) - 1}.')
-    _check(models, first, second)
-    return json.dumps(patched_heads(model, first, second, max_length=max_length))
-
-
-def _check(models: Models, *texts: str) -> None:
-    """Refuse texts that no model here reads, with a ValueError."""
+def check_texts(model: Pretrained, *texts: str) -> None:
+    """Refuse texts that a model does not read, with a ValueError."""
     typed = [each for each in texts if each.strip()]
     if any(len(each) > _MOST for each in texts):
         raise ValueError(f'A sentence has at most {_MOST:,} characters.')
     # A model without a tokenizer has a message of its own.
-    readers = [each.tokenizer for each in models.values() if typed and each.tokenizer is not None]
-    if not all(knows_words(each, typed) for each in readers):
+    if typed and model.tokenizer is not None and not knows_words(model.tokenizer, typed):
         raise ValueError(
-            f'{" and ".join(models)} can read next to nothing of this: it may be written in '
-            'letters or in a language that the model has not learnt. Try another sentence.'
+            'The model can read next to nothing of this: it may be written in letters or in a '
+            'language that it has not learnt. Try another sentence.'
         )
 
 
-def _maps(models, first: str, second: str, max_length: int) -> tuple[Markup, int]:
+def _maps(
+    name: str, model: Pretrained, first: str, second: str, max_length: int
+) -> tuple[Markup, int]:
     if not first.strip():
         raise ValueError('There is no sentence to show: type some words into the first field.')
-    texts = [(first, second) if second.strip() else first]
-    most = min(max_length, *(each.config.max_length for each in models.values()))
-    maps = {name: maps_of(each, texts, max_length=most) for name, each in models.items()}
-    return Markup(Explorer(maps).html()), most if any(each[0].cut for each in maps.values()) else 0
+    most = min(max_length, model.config.max_length)
+    maps = maps_of(model, [(first, second) if second.strip() else first], max_length=most)
+    return Markup(Explorer({name: maps}).html()), most if maps[0].cut else 0
 
 
-def _compared(models, first: str, second: str, max_length: int) -> tuple[Markup, int]:
+def _compared(
+    name: str, model: Pretrained, first: str, second: str, max_length: int
+) -> tuple[Markup, int]:
     if not (first.strip() and second.strip()):
         raise ValueError('There are not two texts: type some words into both fields.')
-    shown = [
-        {'model': visible(name), 'texts': [first, second]}
-        | two_texts(model, first, second, max_length=max_length)
-        for name, model in models.items()
-    ]
-    return render('two_texts.html', shown=shown), max(each['cut'] for each in shown)
+    shown = two_texts(model, first, second, max_length=max_length)
+    return render('two_texts.html', shown={'texts': [first, second]} | shown), shown['cut']
 
 
 class _Handler(Handler):
@@ -130,8 +113,8 @@ class _Handler(Handler):
     # One sentence at a time: each takes all cores.
     _working = threading.Lock()
 
-    def __init__(self, models: Models, max_length: int, *args):
-        self._models, self._max_length = models, max_length
+    def __init__(self, name: str, model: Pretrained, max_length: int, *args):
+        self._name, self._model, self._max_length = name, model, max_length
         super().__init__(*args)
 
     def do_GET(self):
@@ -142,16 +125,18 @@ class _Handler(Handler):
         try:
             asked = dict(urllib.parse.parse_qsl(address.query, max_num_fields=8))
         except ValueError:
-            self.send_error(400, 'The page asks for text_a, text_b and model alone.')
+            self.send_error(400, 'The page asks for text_a and text_b alone.')
             return
         texts = asked.get('text_a', ''), asked.get('text_b', '')
-        given, kind = (self._models, *texts, self._max_length), 'text/html; charset=utf-8'
+        kind, longest = 'text/html; charset=utf-8', self._max_length
         try:
             with self._working:
                 if address.path == '/heads':
-                    kind, body = 'application/json', heads_of(*given, asked.get('model', '0'))
+                    check_texts(self._model, *texts)
+                    heads = patched_heads(self._model, *texts, max_length=longest)
+                    kind, body = 'application/json', json.dumps(heads)
                 else:
-                    body = page_of(*given, address.path)
+                    body = page_of(self._name, self._model, *texts, longest, address.path)
         except (ValueError, FloatingPointError) as error:
             self.send_error(400, str(error))
             return

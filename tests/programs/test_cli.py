@@ -9,7 +9,7 @@ import pytest
 
 import bert_secrets_jax as bs
 from bert_secrets_jax.configs import base, schema
-from bert_secrets_jax.programs import cli, conversation, inputs, serving, settings, titles
+from bert_secrets_jax.programs import cli, conversation, inputs, settings, titles
 from bert_secrets_jax.programs.sections import SECTIONS
 from tests.conftest import ROOT
 from tests.experiments.conftest import error_line, run
@@ -58,7 +58,7 @@ def test_a_page_on_which_one_types_needs_no_folder(tmp_path, monkeypatch, capsys
     served = []
     monkeypatch.setattr(conversation, 'enable_cache', str)
     monkeypatch.setattr(
-        serving, 'serve_maps', lambda study, port: served.append((study.model_name, port))
+        conversation, 'serve_maps', lambda study, port: served.append((study.model_name, port))
     )
     (example,) = re.findall('  bert-secrets (.*)', said(capsys, 'serve', '--help'))
     cli.main(example.split())
@@ -84,7 +84,7 @@ def test_every_program_is_a_section_or_a_command(monkeypatch, tmp_path):
     monkeypatch.setattr(conversation, 'run_in', lambda workdir, config, main: main(['study']))
     monkeypatch.setattr(conversation, 'answer', lambda studies, chosen: done.append(chosen))
     monkeypatch.setattr(conversation, 'enable_cache', str)
-    monkeypatch.setattr(serving, 'serve_maps', lambda study, **how: done.append('serve'))
+    monkeypatch.setattr(conversation, 'serve_maps', lambda study, **how: done.append('serve'))
     for program in titles.programs():
         if program not in ('settings', 'compare'):
             cli.main([program, f'--out={tmp_path}'])

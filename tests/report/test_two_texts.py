@@ -9,7 +9,7 @@ import pytest
 
 import bert_secrets_jax as bs
 from bert_secrets_jax.report.two_texts import patched_heads, two_texts
-from bert_secrets_jax.report.typed import heads_of, page_of, serve
+from bert_secrets_jax.report.typed import check_texts, page_of, serve
 from tests.report.conftest import wait_until
 from tests.report.test_typed import asked, running
 
@@ -24,7 +24,7 @@ def pooled(model):
 
 @pytest.fixture(scope='module')
 def served(pooled):
-    yield from running(serve({'<tiny>': pooled, 'other': pooled}, max_length=16))
+    yield from running(serve('<tiny>', pooled, max_length=16))
 
 
 def test_pairs_of_tokens_are_those_of_the_library(pooled):
@@ -78,22 +78,21 @@ def test_a_prompt_is_patched_as_it_is_embedded(pooled):
 
 
 def test_the_page_escapes_and_refuses(pooled, model):
-    models, hostile = {'<tiny>': pooled}, '</script> the cat saw it and a dog'
-    page, empty = (page_of(models, *texts, 32, '/two') for texts in ((hostile, hostile), ('', '')))
+    named, hostile = ('<tiny>', pooled), '</script> the cat saw it and a dog'
+    page, empty = (page_of(*named, *texts, 32, '/two') for texts in ((hostile, hostile), ('', '')))
     assert 'bs-two' in page and '</script> the' not in page and '<tiny>' not in page
     assert 'bs-two' not in empty and 'role="alert"' not in empty
     for texts, said in (((A, ' '), 'not two texts'), (('мы', 'вы'), 'can read next to nothing')):
-        assert said in page_of(models, *texts, view='/two')
-    assert 'neither pools' in page_of({'plain': model}, A, B, view='/two')
+        assert said in page_of(*named, *texts, view='/two')
+    assert 'neither pools' in page_of('plain', model, A, B, view='/two')
     with pytest.raises(ValueError, match='at most 5,000 characters'):
-        heads_of(models, 'a' * 5001, B, 16, '0')
+        check_texts(pooled, 'a' * 5001, B)
 
 
 def test_heads_are_asked_for_by_the_page_alone(served, pooled):
-    status, headers, body = asked(served, f'/heads?{QUERY}&model=1')
+    status, headers, body = asked(served, f'/heads?{QUERY}')
     assert status == 200 and headers['Content-Type'] == 'application/json'
     assert json.loads(body) == patched_heads(pooled, A, B)
-    assert asked(served, f'/heads?{QUERY}&model=2')[0] == 400
     assert asked(served, '/heads?text_a=the&text_b=a+cat')[0] == 400
     assert asked(served, f'/heads?{QUERY}', **{'Sec-Fetch-Site': 'cross-site'})[0] == 403
 

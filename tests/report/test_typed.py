@@ -5,6 +5,7 @@ import contextlib
 import dataclasses
 import functools
 import http.client
+import http.server
 import socket
 import threading
 import time
@@ -13,13 +14,13 @@ import urllib.parse
 import pytest
 
 from bert_secrets_jax import local
-from bert_secrets_jax.report.typed import heads_of, page_of, serve
+from bert_secrets_jax.report.typed import page_of, serve
 from tests.report.test_page import Page
 
 
 @pytest.fixture(scope='module')
-def models(pretrained):
-    return {'<tiny>': pretrained}
+def model(pretrained):
+    return '<tiny>', pretrained
 
 
 def running(server):
@@ -31,8 +32,8 @@ def running(server):
 
 
 @pytest.fixture
-def served(models):
-    yield from running(serve(models, max_length=16))
+def served(model):
+    yield from running(serve(*model, max_length=16))
 
 
 def asked(port, path, method='GET', body=None, **headers):
@@ -42,33 +43,33 @@ def asked(port, path, method='GET', body=None, **headers):
     return answer.status, dict(answer.getheaders()), answer.read().decode()
 
 
-def test_a_sentence_and_a_pair_are_shown(models):
-    assert 'bs-explorer' not in page_of(models) and '&lt;tiny&gt;' in page_of(models)
-    one = page_of(models, 'the cat saw it')
+def test_a_sentence_and_a_pair_are_shown(model):
+    assert 'bs-explorer' not in page_of(*model) and '&lt;tiny&gt;' in page_of(*model)
+    one = page_of(*model, 'the cat saw it')
     assert 'bs-explorer' in one and 'value="the cat saw it"' in one and 'role="alert"' not in one
-    pair = page_of(models, 'the cat saw it', 'a dog ran')
+    pair = page_of(*model, 'the cat saw it', 'a dog ran')
     assert '"tokens":["[CLS]","the","cat","saw","it","[SEP]"]' in one
     assert '"it","[SEP]","a","dog","ran","[SEP]"]' in pair
 
 
-def test_nothing_is_not_answered_by_nothing(models):
+def test_nothing_is_not_answered_by_nothing(model):
     for empty in ({'first': '  '}, {'first': ' ', 'second': 'a dog'}, {'second': 'a dog'}):
-        page = page_of(models, **empty)
+        page = page_of(*model, **empty)
         assert 'There is no sentence to show' in page and 'bs-explorer' not in page
     # For a reader, and not for whoever writes the program.
-    strange = page_of(models, 'кошка видела собаку')
-    assert '&lt;tiny&gt; can read next to nothing of this' in strange
+    strange = page_of(*model, 'кошка видела собаку')
+    assert 'The model can read next to nothing of this' in strange
     assert 'from_pretrained' not in strange and 'bs-explorer' not in strange
 
 
-def test_what_is_cut_and_what_is_refused_is_said(models):
-    long = page_of(models, 'the cat ' * 20, max_length=16)
+def test_what_is_cut_and_what_is_refused_is_said(model):
+    long = page_of(*model, 'the cat ' * 20, max_length=16)
     assert 'This is cut after 16 tokens' in long
-    assert 'cut after' not in page_of(models, 'the cat', max_length=16)
-    assert 'at most 5,000 characters' in page_of(models, 'a' * 5001)
-    bare = dict.fromkeys(models, dataclasses.replace(models['<tiny>'], tokenizer=None))
-    assert 'role="alert"' in page_of(bare, 'the cat')
-    hostile = page_of(models, '</script><script>alert(1)</script>')
+    assert 'cut after' not in page_of(*model, 'the cat', max_length=16)
+    assert 'at most 5,000 characters' in page_of(*model, 'a' * 5001)
+    bare = dataclasses.replace(model[1], tokenizer=None)
+    assert 'role="alert"' in page_of('bare', bare, 'the cat')
+    hostile = page_of(*model, '</script><script>alert(1)</script>')
     assert '<script>alert(1)' not in hostile
 
 
@@ -155,7 +156,7 @@ def test_clients_that_send_nothing_make_way(served):
 
 
 def test_200_requests_at_once_are_all_answered(served):
-    paths = ['/', '/two', '/heads?model=9', '/nothing'] * 50
+    paths = ['/', '/two', '/heads?text_a=the&text_b=a+cat', '/nothing'] * 50
     with concurrent.futures.ThreadPoolExecutor(len(paths)) as pool:
         answers = list(pool.map(functools.partial(asked, served), paths))
     assert [answer[0] for answer in answers] == [200, 200, 400, 404] * 50
@@ -163,10 +164,10 @@ def test_200_requests_at_once_are_all_answered(served):
 
 
 @pytest.mark.parametrize('view', [pytest.param('/', marks=pytest.mark.slow), '/two'])
-def test_markup_in_any_field_is_text(models, view):
+def test_markup_in_any_field_is_text(model, view):
     def tags(mark, **fields):
-        named = {f'a model{mark}': models['<tiny>']}
-        page = Page(page_of(named, **fields, max_length=24, view=view))
+        named = f'a model{mark}', model[1]
+        page = Page(page_of(*named, **fields, max_length=24, view=view))
         return page.tags, [name for name, _ in page.attributes]
 
     for mark in ('<b onclick=x>', '"><svg onload=x>', "' onfocus='x", '</script><script>', '&lt;i'):
@@ -178,5 +179,23 @@ def test_markup_in_any_field_is_text(models, view):
         ):
             plain = {name: text.replace(mark, '.') for name, text in fields.items()}
             assert tags(mark, **fields) == tags('', **plain), (mark, fields)
-    with pytest.raises(ValueError, match='must be a number from 0 to 0'):
-        heads_of(models, words, words, 24, mark)
+
+
+def test_a_page_is_served_until_it_is_stopped(capsys):
+    class Stopped(http.server.ThreadingHTTPServer):
+        closed = False
+
+        def __init__(self):
+            self.server_address = ('127.0.0.1', 8888)
+
+        def serve_forever(self):
+            raise KeyboardInterrupt
+
+        def server_close(self):
+            self.closed = True
+
+    server = Stopped()
+    with pytest.raises(KeyboardInterrupt):
+        local.serve_until_stopped(server)
+    assert server.closed
+    assert capsys.readouterr().out == 'http://127.0.0.1:8888/  (Ctrl-C stops)\n'
