@@ -10,7 +10,6 @@ from typing import NoReturn
 from ml_collections import ConfigDict
 
 from bert_secrets_jax.brief import check_name, meant, shortened, without_endless
-from bert_secrets_jax.checks import check_rules
 from bert_secrets_jax.configs import base, paper, quickstart
 from bert_secrets_jax.configs.schema import SETTINGS
 from bert_secrets_jax.programs import launch, titles
@@ -47,7 +46,6 @@ def main(argv: Sequence[str] | None = None) -> None:
             print(settings_text(matching(arguments.runs)))
             return
         if program == 'compare':
-            _check_compared(arguments)
             with launch.interruptible():
                 # Before anything is loaded.
                 run_folders(arguments.runs)
@@ -66,7 +64,9 @@ def main(argv: Sequence[str] | None = None) -> None:
         sections = [program]
     elif arguments.sections is not None:
         sections = [name.strip() for name in arguments.sections.split(',') if name.strip()]
-    launch.run(arguments.out, config, sections, **_process_flags(arguments))
+    given = {name: getattr(arguments, name) for name in ('distributed', *launch.OF_PROCESSES)}
+    processes = {name: value for name, value in given.items() if value is not None}
+    launch.run(arguments.out, config, sections, **processes)
 
 
 def _conversation():
@@ -74,17 +74,6 @@ def _conversation():
 
     conversation.set_up_logging()
     return conversation
-
-
-def _process_flags(arguments: argparse.Namespace) -> dict[str, object]:
-    given = {name: getattr(arguments, name) for name in ('distributed', *launch.OF_PROCESSES)}
-    return {name: value for name, value in given.items() if value is not None}
-
-
-def _check_compared(arguments: argparse.Namespace) -> None:
-    for name, value in vars(arguments).items():
-        if name not in ('program', 'runs', 'out') and value:
-            raise ValueError(f'{_flag(name)} is not for compare, which reads runs as they are.')
 
 
 def _flag(name: str) -> str:
@@ -102,10 +91,11 @@ def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
     if asks:
         print(_help_of(named) if named else _overview(whole='--helpfull' in given))
         raise SystemExit
-    parser = _parser()
+    parser = _parser(named)
     arguments, others = parser.parse_known_intermixed_args(given)
     for word in others:
-        raise _unknown('flag', word.partition('=')[0], parser._option_string_actions)
+        flag = word.partition('=')[0]
+        raise _unknown(f'argument of {named}', flag, parser._option_string_actions)
     return arguments
 
 
@@ -114,15 +104,23 @@ def _unknown(kind: str, word: str, known: Collection[str]) -> SystemExit:
     return SystemExit(f'error: unknown {kind} {shortened(word)}. {near}')
 
 
-def _parser() -> argparse.ArgumentParser:
+def _parser(program: str) -> argparse.ArgumentParser:
     parser = _Parser(prog='bert-secrets', add_help=False, allow_abbrev=False)
     parser.add_argument('program', metavar='PROGRAM')
-    parser.add_argument('runs', nargs='*')
-    for name in ('model', 'texts', *_COLUMNS, 'config', 'sections'):
+    if program in ('compare', 'settings'):
+        parser.add_argument('runs', nargs='*')
+    if program != 'settings':
+        parser.add_argument('--out', default='results')
+    if program in ('compare', 'settings'):
+        return parser
+    for name in ('model', 'texts', *_COLUMNS, 'config'):
         parser.add_argument(_flag(name))
-    parser.add_argument('--out', default='results')
-    parser.add_argument('--port', type=int, default=0)
     parser.add_argument('--set', action='append', default=[], metavar='NAME=VALUE')
+    if program == 'serve':
+        parser.add_argument('--port', type=int, default=0)
+        return parser
+    if program == 'report':
+        parser.add_argument('--sections')
     parser.add_argument('--distributed', action='store_true')
     for name, kind in launch.OF_PROCESSES.items():
         parser.add_argument(_flag(name), type=kind)
@@ -168,14 +166,6 @@ def _config(arguments: argparse.Namespace) -> ConfigDict:
     check_name('--config', name, CONFIGS)
     get_config = CONFIGS[name].get_config
     config = get_config(variant) if variant else get_config()
-    several = arguments.program == 'serve' and any(_process_flags(arguments).values())
-    check_rules(
-        (arguments.runs, f'Folders of runs are for compare, not for {arguments.program}.'),
-        (several, f'{arguments.program} runs in one process.'),
-    )
-    for flag, whose in {'sections': 'report', 'port': 'serve'}.items():
-        if getattr(arguments, flag) not in (None, 0) and arguments.program != whose:
-            raise ValueError(f'--{flag} is for {whose}, not for {arguments.program}.')
     for name in ('model', 'texts', 'out', 'config', *_COLUMNS):
         if getattr(arguments, name) == '':
             raise ValueError(f'{_flag(name)} has no value: give one, or leave it out.')

@@ -163,7 +163,7 @@ def test_the_command(run, tmp_path, capsys):
     said = capsys.readouterr().out.splitlines()
     assert said[0].startswith('Heads of MRPC and RTE agree by a rank correlation of ')
     assert said[-1] == f'Report: {tmp_path / "out" / "report.html"}'
-    with pytest.raises(SystemExit, match='error: --model is not for compare'):
+    with pytest.raises(SystemExit, match="error: unknown argument of compare '--model'"):
         cli.main(['compare', *folders, '--model=m'])
-    with pytest.raises(SystemExit, match='error: Folders of runs are for compare, not for report'):
+    with pytest.raises(SystemExit, match='error: unknown argument of report'):
         cli.main(['report', *folders])

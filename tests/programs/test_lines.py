@@ -98,7 +98,7 @@ def test_a_command_has_the_settings_of_the_run(study):
         command = written(study, section).shell
         program, *words = shlex.split(command)
         assert program == 'bert-secrets'
-        config = cli._config(cli._parser().parse_args(words))
+        config = cli._config(cli._parse(words))
         config = flatten_dict(config.to_dict(), sep='.')
         given = Given(study, EVERY)
         SECTIONS[section].call(given)
