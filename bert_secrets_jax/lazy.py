@@ -28,6 +28,18 @@ def door(package: str, value: Any) -> Any:
     return value
 
 
+def public_names(file: str | pathlib.Path) -> dict[str, tuple[str, str]]:
+    """Return the module and the member that each public name of an `__init__.py` stands for."""
+    return {
+        alias.asname or alias.name: (line.module, alias.name)
+        for block in ast.parse(pathlib.Path(file).read_text(encoding='utf-8')).body
+        if isinstance(block, ast.If) and ast.unparse(block.test) == 'TYPE_CHECKING'
+        for line in block.body
+        if isinstance(line, ast.ImportFrom) and line.module is not None
+        for alias in line.names
+    }
+
+
 def attach(
     package: str, file: str
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:
@@ -40,14 +52,7 @@ def attach(
     folder that it is made of. Python binds a module to its name in the package as soon as it is
     imported, and the function would depend on what was imported before.
     """
-    homes = {
-        alias.asname or alias.name: (line.module, alias.name)
-        for block in ast.parse(pathlib.Path(file).read_text(encoding='utf-8')).body
-        if isinstance(block, ast.If) and ast.unparse(block.test) == 'TYPE_CHECKING'
-        for line in block.body
-        if isinstance(line, ast.ImportFrom) and line.module is not None
-        for alias in line.names
-    }
+    homes = public_names(file)
 
     class Package(types.ModuleType):
         def __setattr__(self, name: str, value: Any) -> None:

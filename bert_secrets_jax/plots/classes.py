@@ -31,21 +31,17 @@ def share_bars(shares: Arrays, fills: Mapping[str, str], *, label: str) -> Figur
       fills: The colour of each part, by its name. Black has to be readable on it.
     """
     figure, (axis,) = figure_of(6.4, 0.42 * len(shares) + 1.1, grid=None, xlabel=label)
-    bars = []
-    for row, values in enumerate(shares.values()):
-        start = 0.0
-        for value, colour in zip(values, fills.values(), strict=False):
-            bars.append(axis.barh(row, 100 * value, left=100 * start, color=colour, height=0.7))
-            if value >= 0.04:
-                middle, text = 100 * (start + value / 2), f'{100 * value:.0f}'
-                centred = {'ha': 'center', 'va': 'center', 'fontsize': 8}
-                axis.text(middle, row, text, color=INK, **centred)
-            start += value
+    percent = 100 * np.array([*shares.values()])
+    starts, entries = percent.cumsum(axis=1) - percent, {}
+    for part, (name, colour) in enumerate(fills.items()):
+        how = {'left': starts[:, part], 'color': colour, 'height': 0.7}
+        entries[name] = axis.barh(range(len(shares)), percent[:, part], **how)
+        told = [f'{each:.0f}' if each >= 4 else '' for each in percent[:, part]]
+        axis.bar_label(entries[name], told, label_type='center', color=INK, fontsize=8)
     name_rows(axis, [*shares], size=9)
     axis.set_xlim(0, 100)
     axis.spines['left'].set_visible(False)
     axis.tick_params(axis='y', length=0)
-    entries = dict(zip(fills, bars, strict=False))
     figure.named(entries, 'upper center', ncols=len(fills), **_NARROW)
     return figure
 

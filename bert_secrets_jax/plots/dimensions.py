@@ -10,12 +10,7 @@ from bert_secrets_jax.plots.numbers import Arrays
 
 @styled
 def dimensions_by_layer(
-    panels: Arrays,
-    marked: Mapping[str, int],
-    *,
-    label: str,
-    bound: float | None = None,
-    xlabel: str = 'layer',
+    panels: Arrays, marked: Mapping[str, int], *, label: str, bound: float | None = None
 ) -> Figure:
     """Draw each dimension as a point above its layer, and some of them as lines.
 
@@ -24,7 +19,9 @@ def dimensions_by_layer(
       marked: The dimensions that are lines, by their names in the legend.
       bound: Where dashed lines are drawn, above 0 and below; None draws none.
     """
-    figure, axes = figure_of(3.7, 3.4, panels, beside=0.4, sharey=True, xlabel=xlabel, ylabel=label)
+    figure, axes = figure_of(
+        3.7, 3.4, panels, beside=0.4, sharey=True, xlabel='layer', ylabel=label
+    )
     entries = {}
     for axis, values in zip(axes, panels.values(), strict=True):
         layers = np.arange(1, len(values) + 1)
@@ -59,7 +56,7 @@ def beside_random(
     figure, (axis,) = figure_of(5.6, 0.3 * len(names) + 0.9, grid='x', xlabel=label)
     axis.axvline(0, color='0.5', linewidth=0.8)
     # Above and below each other, so that equal ones are seen to be several.
-    apart = np.linspace(-0.25, 0.25, len(random)) if len(random) > 1 else np.zeros(len(random))
+    apart = np.linspace(-0.25, 0.25, len(random) + 2)[1:-1]
     axis.scatter(random, apart, s=8, color='0.5', alpha=0.6, linewidth=0)
     for height, (value, low, high) in enumerate(rows.values(), start=1):
         axis.hlines(height, low, high, color=COLOURS[1], linewidth=1.2)

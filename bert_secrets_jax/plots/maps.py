@@ -16,10 +16,10 @@ def map_grid(attentions: np.ndarray) -> Figure:
     layers, heads, length = attentions.shape[:3]
     # One image of all maps with a line between them: an axis for each takes ten times as long.
     side = length + 1
-    joined = np.full((layers * side + 1, heads * side + 1), np.nan, np.float32)
-    for layer, head in np.ndindex(layers, heads):
-        row, column = layer * side + 1, head * side + 1
-        joined[row : row + length, column : column + length] = attentions[layer, head]
+    joined = np.full((layers, side, heads, side), np.nan, np.float32)
+    joined[:, 1:, :, 1:] = np.moveaxis(attentions, 1, 2)
+    joined = joined.reshape(layers * side, heads * side)
+    joined = np.pad(joined, ((0, 1), (0, 1)), constant_values=np.nan)
     colours = matplotlib.colormaps[MAPS].with_extremes(bad='0.7')
     figure = Figure(figsize=(0.75 * heads + 0.5, 0.75 * layers + 0.5))
     axis = figure.add_axes((0.05, 0.005, 0.945, 0.935))

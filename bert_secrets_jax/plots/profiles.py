@@ -257,26 +257,16 @@ def pruning_curves(
     """
     figure, (axis,) = figure_of(6.4, 3.6, xlabel='heads that are left (%)', ylabel=label)
     entries, share = {'all heads': dashed(axis, full)}, 100 * kept
-    scores = [np.array(full), *(values for values, *_ in curves.values())]
     if random is not None:
         ends = random.min(axis=0), random.max(axis=0)
         axis.fill_between(share, *ends, color='0.85', linewidth=0)
         (entries['at random'],) = axis.plot(share, random.mean(axis=0), color='0.55')
-        scores.append(random.ravel())
     # Side by side, so that the intervals of one order do not hide those of another.
     apart = 1.4 / max(len(curves), 1)
     for index, (name, (values, low, high)) in enumerate(curves.items()):
         shifted = share + apart * (index - (len(curves) - 1) / 2)
         axis.vlines(shifted, low, high, color=colour_of(index), linewidth=0.8, alpha=0.6)
         entries[name] = _line_of(axis, shifted, values, colour_of(index))
-    least, most = (find(np.hstack(scores)) for find in (np.nanmin, np.nanmax))
-    lowest, highest = (
-        find(np.hstack([*scores, *map(np.ravel, curves.values())]))
-        for find in (np.nanmin, np.nanmax)
-    )
-    # Intervals of few examples may be wider than what there is to see, and end where no score is.
-    room = 0.5 * (most - least) or 1.0
-    axis.set_ylim(max(least - room, lowest - 1), min(most + room, highest + 1))
     axis.invert_xaxis()
     figure.named(entries, 'lower center', ncols=3)
     return figure

@@ -84,21 +84,20 @@ def report(
         model = out / 'model'
     config.model.name = str(model)
     columns = {'text_a': text_a, 'text_b': text_b, 'label': label, 'labels': labels}
-    files, of_lists = {'train': None}, []
-    given = {'texts': texts} if train is None else {'texts': texts, 'train': train}
-    for name, table in given.items():
-        if isinstance(table, str | pathlib.Path):
-            files[name] = str(table)
+    read = []
+    for name, table in {'texts': texts, 'train': train}.items():
+        if table is None or isinstance(table, str | pathlib.Path):
+            read.append((table and str(table), columns))
         else:
-            files[name], of_list = _table(table, out / f'{name}.jsonl')
-            of_lists.append(of_list)
+            read.append(_table(table, out / f'{name}.jsonl'))
             config.data.metrics = _metrics_of(as_examples(table))
-    if of_lists and of_lists != len(given) * of_lists[:1]:
+    (texts, about), (train, of_train) = read
+    if train is not None and about != of_train:
         raise ValueError(
             'texts and train must be of one kind: two tables, or two lists that both have second '
             'texts and labels, or both have not.'
         )
-    set_texts(config, files['texts'], train=files['train'], **(of_lists or [columns])[0])
+    set_texts(config, texts, train=train, **about)
     for name, value in (settings or {}).items():
         assign(config, name, value)
     config.lock()

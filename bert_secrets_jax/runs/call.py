@@ -1,6 +1,5 @@
 """A call that is a value: it can be run, has a key, and is written as Python by `repr`."""
 
-import ast
 import dataclasses
 import functools
 import inspect
@@ -9,7 +8,8 @@ import pathlib
 from collections.abc import Callable, Mapping
 from typing import Any
 
-_PACKAGE = 'bert_secrets_jax'
+from bert_secrets_jax import lazy
+
 _GETTERS = (operator.attrgetter, operator.itemgetter)
 
 
@@ -135,10 +135,5 @@ def public_name(function: Callable[..., Any]) -> str:
 @functools.cache
 def _public() -> dict[str, str]:
     """Return the public names by the modules and members that they stand for."""
-    tree = ast.parse(pathlib.Path(__file__).parents[1].joinpath('__init__.py').read_text('utf-8'))
-    return {
-        f'{line.module}.{alias.name}': alias.asname or alias.name
-        for line in ast.walk(tree)
-        if isinstance(line, ast.ImportFrom) and f'{line.module}'.startswith(_PACKAGE)
-        for alias in line.names
-    }
+    homes = lazy.public_names(pathlib.Path(__file__).parents[1] / '__init__.py')
+    return {'.'.join(home): name for name, home in homes.items()}

@@ -191,7 +191,7 @@ def test_shares_are_bars_that_touch_and_numbers_where_there_is_room():
     (axis,) = figure.axes
     bars = [(bar.get_x(), bar.get_width()) for bar in axis.patches]
     np.testing.assert_allclose(bars, [(0, 70), (70, 28), (98, 2)])
-    assert texts_of(axis.texts) == ['70', '28'] and legend_of(figure) == ['x', 'y', 'z']
+    assert texts_of(axis.texts) == ['70', '28', ''] and legend_of(figure) == ['x', 'y', 'z']
 
 
 @pytest.mark.parametrize('heads', [4, 12])
