@@ -135,9 +135,9 @@ def _overview(*, whole: bool) -> str:
     }
     for group, programs in titles.groups().items():
         # A price stays on the line of its section.
-        names = [f'{name}{prices[name]}'.replace(' ', '\0') for name in programs]
-        first, *others = textwrap.wrap(', '.join(names), 70)
-        rows += [f'  {group:<22} {first}', *(f'{"":<25}{line}' for line in others)]
+        names = ', '.join(f'{name}{prices[name]}'.replace(' ', '\0') for name in programs)
+        indents = {'initial_indent': f'  {group:<22} ', 'subsequent_indent': ' ' * 25}
+        rows.append(textwrap.fill(names, 95, **indents))
     text = pathlib.Path(__file__).with_name('help.txt').read_text('utf-8')
     sections = '\n'.join(rows).replace('\0', ' ')
     text = text.format(**titles.COMMANDS, sections=sections, own_table=_OWN_TABLE)
