@@ -84,15 +84,6 @@ def test_measuring_loads_no_plots_and_no_readers():
     assert run(program + LOADED, *late).split() == []
 
 
-def test_a_decoder_is_named_without_pytorch():
-    """A user need not have it; then the lists of models in transformers cannot be imported."""
-    program = (
-        'import sys; sys.modules["torch"] = None; '
-        'from bert_secrets_jax.model.config import not_implemented; print(not_implemented("gpt2"))'
-    )
-    assert "'gpt2' is not implemented: it is a decoder, or has one" in run(program)
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize('order', ['before', 'after'])
 @pytest.mark.parametrize('name', FUNCTIONS)

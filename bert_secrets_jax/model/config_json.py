@@ -1,7 +1,6 @@
 """Reading and writing Hugging Face's `config.json`; what is not implemented is refused by name."""
 
 import dataclasses
-import functools
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
@@ -23,7 +22,6 @@ from bert_secrets_jax.model.config import (
 )
 from bert_secrets_jax.model.families import FAMILIES
 from bert_secrets_jax.model.families.family import Family
-from bert_secrets_jax.ranges import Range
 
 # Fields that config.json does not decide alone.
 _ELSEWHERE = (
@@ -42,7 +40,6 @@ _MUST_BE: Mapping[str, tuple[Any, ...]] = {
     'quantization_config': (None,),
 }
 _PROBLEMS = ('regression', 'single_label_classification', 'multi_label_classification')
-_CHUNK, _LABELS = Range(0, 10_000_000), Range(0, 1_000_000)
 # The only values in `rope_parameters`, beside a base.
 _ROPE = {'rope_type': ('default',), 'type': ('default',), 'partial_rotary_factor': (1,)}
 _REQUIRED = (
@@ -72,12 +69,8 @@ _IGNORED = frozenset(
 )
 
 
-def _is(kind: type) -> Callable[[Any], bool]:
-    return lambda value: type(value) is kind
-
-
-def _is_list_of(kind: type) -> Callable[[Any], bool]:
-    return lambda value: isinstance(value, list) and all(map(_is(kind), value))
+def _is_list_of(kind: type, value: Any) -> bool:
+    return isinstance(value, list) and all(type(each) is kind for each in value)
 
 
 def _is_one_of(allowed: Iterable[Any]) -> Callable[[Any], bool]:
@@ -88,6 +81,8 @@ def _is_one_of(allowed: Iterable[Any]) -> Callable[[Any], bool]:
 
 
 def _is_names(value: Any) -> bool:
+    if value is None:
+        return True
     if not isinstance(value, dict) or not all(re.fullmatch('[0-9]{1,9}', key) for key in value):
         return False
     names = list(map(str, value.values()))
@@ -95,47 +90,15 @@ def _is_names(value: Any) -> bool:
     return kinds <= {str, int} and len({*names}) == len(names) and all(map(str.strip, names))
 
 
-_TOKEN_IDS = frozenset(name for name in _IGNORED if name.endswith('_token_id'))
-# Other values that are read of config.json, beside numbers and `hidden_act`, and those that no
-# layer reads and of which `transformers` takes some alone: what they must be, and its test.
-_OTHERS: Mapping[str, tuple[Any, Callable[[Any], bool]]] = {
-    key: (kind, is_of_kind)
-    for kind, is_of_kind, keys in (
-        ('a list of texts', _is_list_of(str), 'architectures'),
-        (f'one of {", ".join(_PROBLEMS)}', _PROBLEMS.__contains__, 'problem_type'),
-        ('a text', _is(str), 'tokenizer_class'),
-        (
-            'an object of numbers and names, none of them empty or given twice',
-            _is_names,
-            'id2label',
-        ),
-        ('an object', _is(dict), 'label2id'),
-        (_CHUNK, _CHUNK.__contains__, 'chunk_size_feed_forward'),
-        (_LABELS, _LABELS.__contains__, 'num_labels'),
-        (
-            'a whole number or a list of them',
-            lambda value: _is(int)(value) or _is_list_of(int)(value),
-            'eos_token_id',
-        ),
-        (
-            'true or false',
-            _is(bool),
-            """gradient_checkpointing output_attentions output_hidden_states return_dict
-            tie_encoder_decoder tie_word_embeddings torchscript use_bfloat16 use_cache""",
-        ),
-        ('a whole number', _is(int), ' '.join(sorted(_TOKEN_IDS - {'eos_token_id'}))),
-    )
-    for key in keys.split()
+# Other values that are read of config.json, beside numbers and `hidden_act`: what they must be, and
+# its test.
+_OTHERS: Mapping[str, tuple[str, Callable[[Any], bool]]] = {
+    'architectures': ('a list of texts', lambda value: value is None or _is_list_of(str, value)),
+    'problem_type': (f'one of {", ".join(_PROBLEMS)}', (None, *_PROBLEMS).__contains__),
+    'tokenizer_class': ('a text', lambda value: isinstance(value, str | None)),
+    'id2label': ('an object of numbers and names, none of them empty or given twice', _is_names),
+    'tie_word_embeddings': ('true or false', _is_one_of((True, False))),
 }
-# Those of them that may be null.
-_MAY_BE_NULL = _TOKEN_IDS | set(
-    """architectures problem_type tokenizer_class id2label label2id output_attentions
-    output_hidden_states return_dict""".split()
-)
-
-
-def _is_other(key: str, value: Any) -> bool:
-    return (value is None and key in _MAY_BE_NULL) or _OTHERS[key][1](value)
 
 
 def _keys(family: Family) -> dict[str, str]:
@@ -223,16 +186,16 @@ def _checks(
             yield key, _is_one_of(choices), f'must be {either(choices)}'
     known = f'is not implemented (only {", ".join(ACTIVATIONS)} are)'
     yield keys['hidden_act'], ACTIVATIONS.__contains__, known
-    for key, (kind, _) in _OTHERS.items():
-        if key not in (*ignore, *keys.values()):
-            yield key, functools.partial(_is_other, key), f'must be {kind}'
+    for key, (kind, is_allowed) in _OTHERS.items():
+        if key not in ignore:
+            yield key, is_allowed, f'must be {kind}'
 
 
 def _read_pruned(key: str, value: Any, groups: tuple[int, ...]) -> tuple[tuple[int, ...], ...]:
     """Return the heads that each layer has lost, by layers of the file; () if none has."""
     value = {} if value is None else value
     if not isinstance(value, dict) or not all(
-        re.fullmatch(r'[0-9]{1,9}', str(layer)) and _is_list_of(int)(heads)
+        re.fullmatch(r'[0-9]{1,9}', str(layer)) and _is_list_of(int, heads)
         for layer, heads in value.items()
     ):
         raise ValueError(

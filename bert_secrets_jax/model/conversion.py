@@ -3,7 +3,6 @@
 import collections
 import functools
 import math
-import mmap
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -121,7 +120,7 @@ def params_from_tensors(
         uses.subtract({*names})
         for name in tensors.keys() & {*names}:
             if not uses[name]:
-                _forget(tensors.pop(name))
+                del tensors[name]
     wrong['unexpected'] = [
         f'{name} {list(tensors[name].shape)}' for name in sorted(tensors.keys() - uses.keys())
     ]
@@ -207,14 +206,3 @@ def _tell_of_size(source: str, name: str, tensor: np.ndarray) -> None:
             'with it may mean nothing.',
             source, name, largest,
         )  # fmt: skip
-
-
-def _forget(tensor: np.ndarray) -> None:
-    """Give the memory back in which a mapped file lies; what is used again is read again."""
-    base: Any = tensor
-    while isinstance(base, np.ndarray):
-        base = base.base
-    mapped = getattr(base, 'obj', None)
-    # Other systems than Linux do without.
-    if isinstance(mapped, mmap.mmap) and hasattr(mmap, 'MADV_DONTNEED'):
-        mapped.madvise(mmap.MADV_DONTNEED)

@@ -123,17 +123,6 @@ def _from_hub(
         if not (directory / 'model.safetensors').exists():
             directory = download(*(shards(directory) or ['pytorch_model.bin']))
         return directory
-    except errors.HFValidationError as error:
-        raise FileNotFoundError(
-            f'{name!r} is no directory here, and no possible name on the hub either.'
-        ) from error
-    except errors.RevisionNotFoundError as error:
-        raise FileNotFoundError(f'{name!r} has no revision {revision!r} on the hub.') from error
-    except errors.RepositoryNotFoundError as error:
-        raise FileNotFoundError(
-            f'{name!r} is no directory here, and the hub has no such model (or it is private: '
-            'run `hf auth login`).'
-        ) from error
     except errors.LocalEntryNotFoundError as error:
         raise FileNotFoundError(
             f'{name!r} is no directory here and not in the cache '
@@ -141,9 +130,11 @@ def _from_hub(
             f'({constants.ENDPOINT}) is out of reach or switched off. Give a directory, or '
             "'all-MiniLM-L6-v2', which the quickstart extra brings along."
         ) from error
-    except errors.HfHubHTTPError as error:
-        reason = str(error).strip().splitlines()[0]
-        raise FileNotFoundError(f'The hub does not give {name!r}: {reason}') from error
+    except (errors.HfHubHTTPError, errors.HFValidationError) as error:
+        reason = ' '.join(str(error).split())
+        raise FileNotFoundError(
+            f'{name!r} is no directory here, and the hub does not give it: {reason}'
+        ) from error
 
 
 def _reachable(url: str) -> bool:

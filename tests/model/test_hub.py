@@ -54,7 +54,7 @@ def test_what_is_in_the_cache_needs_no_network(tmp_path):
 
 
 def test_an_impossible_name(tmp_path):
-    with pytest.raises(FileNotFoundError, match='no possible name on the hub'):
+    with pytest.raises(FileNotFoundError, match='the hub does not give it: Repo id must'):
         hub.locate(tmp_path / 'not' / 'there')
 
 
