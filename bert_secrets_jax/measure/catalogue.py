@@ -48,11 +48,6 @@ DEFAULTS = (
 )
 
 
-# Makes statistics that differ in one argument. From a tuple of F arguments it makes a single one,
-# with a value [L, N, F], so that several can be compiled as one. The same ones are not made anew.
-Family = Callable[[Any], Statistic | Comparison]
-
-
 @dataclasses.dataclass(frozen=True)
 class Described:
     """A statistic and its description. It can be called like its function.
@@ -70,8 +65,8 @@ class Described:
       features, relations: The names, in `marks`, of the annotations that it reads; None if the
         features are not known.
       classifier: The trained classifier of patterns that it uses; None if it uses none.
-      family, argument: The family of which `function` is a member, and the argument that makes this
-        member; None if it is in no family. Members of a family are compiled together.
+      part: The place of its values on a further axis of those of `function`; None if these have no
+        further axis. Statistics of one function are computed once.
     """
 
     name: str
@@ -86,11 +81,11 @@ class Described:
     features: tuple[str, ...] | None = ()
     relations: tuple[str, ...] = ()
     classifier: Any = dataclasses.field(default=None, repr=False)
-    family: Family | None = dataclasses.field(default=None, repr=False)
-    argument: Hashable = dataclasses.field(default=None, repr=False)
+    part: int | None = None
 
     def __call__(self, *maps_and_marks):
-        return self.function(*maps_and_marks)
+        value, weight = self.function(*maps_and_marks)
+        return value if self.part is None else value[..., self.part], weight
 
     @property
     def annotated(self) -> bool:
@@ -114,8 +109,6 @@ def of_words(statistic: Described) -> Described:
         name=f'{statistic.name}{_WORDS}',
         title=f'{statistic.title}, between words',
         function=statistics.of_words(statistic.function),
-        family=None,
-        argument=None,
     )
 
 
@@ -149,41 +142,13 @@ def plural(feature: str) -> str:
     return feature if feature == 'punctuation' or feature.startswith('[') else f'{feature}s'
 
 
-def _looked_up(marks: tuple) -> Statistic:
-    """Return the notebook's attention to features: a pair of marks to find and count, or pairs."""
-    wanted, counted = marks if isinstance(marks[0], str) else zip(*marks, strict=True)
-    return statistics.attention_to(wanted, reading='notebook', among=counted)
-
-
-_FROM_CLS_OF_NOTEBOOK = functools.partial(statistics.cls_to, reading='notebook')
-
-
-@functools.cache
-def _to_links(reverse: bool, reading: Reading) -> Family:
-    """Return the family of attention along links; the notebook's counts every example."""
-    among = None if reading == 'paper' else 'token'
-    return functools.partial(
-        statistics.attention_of_links, reverse=reverse, reading=reading, among=among
-    )
-
-
 def _share(
-    name: str, title: str, family: Family, argument: Hashable, *, reading: Reading, **more: Any
+    name: str, title: str, function: Statistic, *, reading: Reading, **more: Any
 ) -> Described:
-    """Return the share of attention that a member of a family measures, named by its reading."""
+    """Return a statistic whose values are shares of attention, named by its reading."""
     if reading == 'notebook':
         name, title = notebook(name), notebook(title)
-    return Described(
-        name,
-        title,
-        family(argument),
-        unit=SHARE,
-        limits=(0.0, 1.0),
-        reading=reading,
-        family=family,
-        argument=argument,
-        **more,
-    )
+    return Described(name, title, function, unit=SHARE, limits=(0.0, 1.0), reading=reading, **more)
 
 
 def _without_annotations() -> list[Described]:
@@ -247,26 +212,31 @@ def _without_annotations() -> list[Described]:
 
 
 def _to_feature(feature: str, reading: Reading = 'paper') -> Described:
-    family, argument, features = statistics.attention_to, feature, (feature,)
+    marks, counted = feature, None
     if reading == 'notebook':
         marks = _MARKS_OF_NOTEBOOK.get(feature, feature)
         counted = _COUNTED_BY_NOTEBOOK.get(feature, 'token')
-        family, argument = _looked_up, (marks, counted)
-        features = (marks,) if counted == 'token' else argument
-    title = f'attention to {plural(feature)}'
     return _share(
-        feature, title, family, argument, reading=reading, source=_OF_FEATURES, features=features
+        feature,
+        f'attention to {plural(feature)}',
+        statistics.attention_to(marks, reading=reading, among=counted),
+        reading=reading,
+        source=_OF_FEATURES,
+        features=(marks,) if counted in (None, 'token') else (marks, counted),
     )
 
 
 def _from_cls_to(name: str, reading: Reading = 'paper') -> Described:
-    family, marks = statistics.cls_to, name.strip('[]').lower()
+    marks = name.strip('[]').lower()
     if reading == 'notebook':
-        family, marks = _FROM_CLS_OF_NOTEBOOK, _MARKS_OF_NOTEBOOK.get(name, name)
-    title = f'attention of [CLS] to {plural(name)}'
-    features = () if name.startswith('[') else (marks,)
+        marks = _MARKS_OF_NOTEBOOK.get(name, name)
     return _share(
-        from_cls(name), title, family, marks, reading=reading, source=_OF_TOKENS, features=features
+        from_cls(name),
+        f'attention of [CLS] to {plural(name)}',
+        statistics.cls_to(marks, reading=reading),
+        reading=reading,
+        source=_OF_TOKENS,
+        features=() if name.startswith('[') else (marks,),
     )
 
 
@@ -286,9 +256,11 @@ def relation(name: str, reverse: bool = False, reading: Reading = 'paper') -> De
 def _along(name: str, *, reverse: bool, reading: Reading, marks: str) -> Described:
     ways = directions([name]).items()
     (title,) = (title for title, direction in ways if direction.reverse == reverse)
+    # The notebook counts every example.
+    among = None if reading == 'paper' else 'token'
+    along = statistics.attention_of_links(marks, reading=reading, among=among, reverse=reverse)
     named = {'reading': reading, 'source': _OF_TOKENS, 'relations': (marks,)}
-    family = _to_links(reverse, reading)
-    return _share(title, f'attention from {title}', family, marks, **named)
+    return _share(title, f'attention from {title}', along, **named)
 
 
 def _along_links(reverse: bool) -> list[Described]:
@@ -433,7 +405,7 @@ def measure(
     mesh: Mesh | None = None,
     maps_of: MapsOf = learned_maps,
 ) -> dict[str | K, Any]:
-    """Measure described statistics of one model in one pass. A family is compiled once.
+    """Measure described statistics of one model in one pass.
 
     Args:
       described: The statistics, with their descriptions. Their tables have their names.
@@ -508,47 +480,20 @@ def changed(described: Described) -> Described:
 def _compared(described: Described, make: Callable[..., Comparison]) -> Described:
     if described.pairwise:
         raise ValueError(f'{described.name!r} compares two models already.')
-    family = described.family
-    return dataclasses.replace(
-        described,
-        function=make(described.function),
-        pairwise=True,
-        family=family and _for_both(make, family),
-    )
-
-
-@functools.cache
-def _for_both(make: Callable[..., Comparison], family: Family) -> Family:
-    return lambda arguments: make(family(arguments))
+    return dataclasses.replace(described, function=make(described.function), pairwise=True)
 
 
 def _apart(models, batches, described, also: Mapping[K, Any], **options) -> dict[str | K, Any]:
-    """Measure statistics with those of a family stacked, and return the tables of each."""
+    """Measure statistics, each function once, and return the table of each."""
     names = [each.name for each in described]
     check_different('statistics', [*names, *also], 'measure each once')
-    families: dict[Hashable, list[Described]] = {}
+    first: dict[Any, str] = {}
     for each in described:
-        families.setdefault(each.family or each.name, []).append(each)
-    stacks = {
-        _Stack(tuple(each.name for each in members)): members[0].function
-        if len(members) == 1 or (family := members[0].family) is None
-        else family(tuple(each.argument for each in members))
-        for members in families.values()
-    }
-    measured = stream(models, batches, {**stacks, **also}, **options)
+        first.setdefault(each.function, each.name)
+    functions = {name: function for function, name in first.items()}
+    measured = stream(models, batches, {**functions, **also}, **options)
     tables = {}
-    for stack in stacks:
-        table = measured[stack]
-        parts = [table] if len(stack.names) == 1 else table.unstack()
-        tables |= zip(stack.names, parts, strict=True)
-    return {name: tables[name] for name in names} | {key: measured[key] for key in also}
-
-
-@dataclasses.dataclass(frozen=True)
-class _Stack:
-    """The key of statistics that are measured as one."""
-
-    names: tuple[str, ...]
-
-    def __repr__(self) -> str:
-        return ', '.join(map(repr, self.names))
+    for each in described:
+        table = measured[first[each.function]]
+        tables[each.name] = table if each.part is None else table.unstack()[each.part]
+    return tables | {key: measured[key] for key in also}

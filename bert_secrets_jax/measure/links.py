@@ -379,21 +379,18 @@ def offset_histogram(links: LinkTable) -> tuple[Int[np.ndarray, ' F'], Int[np.nd
 
 
 @checked
-def offset_baseline(
-    links: LinkTable, offsets: Iterable[int] = OFFSETS, *, count_absent: bool = False
-) -> dict[int, float]:
+def offset_baseline(links: LinkTable, offsets: Iterable[int] = OFFSETS) -> dict[int, float]:
     """Score ideal heads that put all attention at one offset, such as on the previous wordpiece.
 
     The score is that of `statistics.attention_of_links`: a link with a pair at the offset scores 1,
     any other 0, and the mean is taken over the links of an example, then over examples. A head that
     is not above the best of these may know nothing but positions (the paper, section 4.5).
 
-    With `count_absent`, examples without links count with 0, as with `among='token'`. The best is
-    first; scores are NaN if no example counts.
+    The best is first; scores are NaN if no example has a link.
     """
     pairs, link, examples = pairs_of(links)
     links_of = np.bincount(examples, minlength=len(links))
-    counted = len(links) if count_absent else np.count_nonzero(links_of)
+    counted = np.count_nonzero(links_of)
     scores = {}
     for offset in offsets:
         hit = np.zeros(len(examples))

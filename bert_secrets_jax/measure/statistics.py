@@ -34,7 +34,6 @@ from bert_secrets_jax.measure.words import word_maps
 
 Maps = Float[Array, 'L N T S']
 Links = Int[Array, 'P 3']
-Names = str | tuple[str, ...]  # one, or several whose values are stacked: compiled once for all
 # How words are found among the wordpieces: as the paper says, or as its authors' notebook did.
 Reading = Literal['paper', 'notebook']
 READINGS = ('paper', 'notebook')
@@ -50,9 +49,7 @@ Comparison = Callable[[Maps, Maps, Marks], Result]
 
 
 @functools.cache
-def attention_to(
-    name: Names, *, reading: Reading = 'paper', among: Names | None = None
-) -> Statistic:
+def attention_to(name: str, *, reading: Reading = 'paper', among: str | None = None) -> Statistic:
     """Return the statistic "attention to tokens of type `name`" (the paper, section 4.4).
 
     The score of a token is the attention that it gets, averaged over all query tokens ("sum over
@@ -60,19 +57,19 @@ def attention_to(
     greatest score counts. Examples without any are left out.
 
     Args:
-      name: The name of marks [T]; a tuple of several names gives a value [L, N, F].
+      name: The name of marks [T].
       reading: The reading of these marks, 'paper' or 'notebook'.
-      among: The name of the marks [T], in the paper's reading, that an example must have to count,
-        or a tuple of one for each in `name`; without a token of type `name` it counts with 0. None
-        counts only examples that have the type itself, as in the paper. The authors' notebook
-        counted every example ('token'), and for negation those that have one as a substring.
+      among: The name of the marks [T], in the paper's reading, that an example must have to count;
+        without a token of type `name` it counts with 0. None counts only examples that have the
+        type itself, as in the paper. The authors' notebook counted every example ('token'), and for
+        negation those that have one as a substring.
     """
     check_name('reading', reading, READINGS)
 
     def statistic(attentions: Maps, marks: Marks) -> Result:
         score = _mean_over_queries(attentions, marks['token'])
-        marked = _marked(_read(marks, reading), name)
-        return _greatest(score, marked), _has_any(_marked(marks, among) if among else marked)
+        marked = _read(marks, reading)[name]
+        return _greatest(score, marked), _has_any(marks[among] if among else marked)
 
     statistic.__name__ = f'attention_to_{name}'
     return statistic
@@ -116,7 +113,7 @@ def to_special(attentions: Maps, marks: Marks) -> Result:
 
 
 @functools.cache
-def cls_to(name: Names, *, reading: Reading = 'paper') -> Statistic:
+def cls_to(name: str, *, reading: Reading = 'paper') -> Statistic:
     """Return the statistic "attention of [CLS] to tokens of type `name`" (section 4.5, Figure 7).
 
     If several tokens are of the type, the greatest attention counts. Examples without any are left
@@ -125,7 +122,7 @@ def cls_to(name: Names, *, reading: Reading = 'paper') -> Statistic:
     check_name('reading', reading, READINGS)
 
     def statistic(attentions: Maps, marks: Marks) -> Result:
-        marked = _marked(_read(marks, reading), name)
+        marked = _read(marks, reading)[name]
         weight = _has_any(marks['cls']) * _has_any(marked)
         return _greatest(_from_cls(attentions, marks), marked), weight
 
@@ -135,7 +132,7 @@ def cls_to(name: Names, *, reading: Reading = 'paper') -> Statistic:
 
 @functools.cache
 def attention_of_links(
-    name: Names, *, reading: Reading = 'paper', among: str | None = None, reverse: bool = False
+    name: str, *, reading: Reading = 'paper', among: str | None = None, reverse: bool = False
 ) -> Statistic:
     """Return the statistic "attention along the links `name`", from source to target (section 4.2).
 
@@ -143,7 +140,7 @@ def attention_of_links(
     several links, the mean of their scores counts. Examples without any are left out.
 
     Args:
-      name: The name of marks [P, 3]; a tuple of several names gives a value [L, N, F].
+      name: The name of marks [P, 3].
       reading: The reading of these marks, 'paper' or 'notebook'.
       among: The name of the marks [T] that an example must have to count; it counts with 0 if it
         has no link. None counts only examples that have links, as in the paper. The authors'
@@ -153,13 +150,9 @@ def attention_of_links(
     check_name('reading', reading, READINGS)
 
     def statistic(attentions: Maps, marks: Marks) -> Result:
-        links = _linked(_read(marks, reading), name)
-        along = functools.partial(_along, attentions, reverse=reverse)
-        value = along(links) if links.ndim == 2 else jax.vmap(along, out_axes=-1)(links)
-        exists = _has_any(links[..., 2] >= 0)
-        if among is not None:
-            exists = jnp.broadcast_to(_has_any(marks[among]), exists.shape)
-        return value, exists
+        links = _read(marks, reading)[name]
+        counted = links[:, 2] >= 0 if among is None else marks[among]
+        return _along(attentions, links, reverse), _has_any(counted)
 
     statistic.__name__ = f'attention_of_links_{name}' + '_reversed' * reverse
     return statistic
@@ -373,32 +366,12 @@ def _greatest_of_each(attentions: Maps, links: Links, reverse: bool) -> Float[Ar
     return jnp.zeros_like(pairs).at[number].max(pairs)
 
 
-def _marked(marks: Mapping, name: Names) -> Bool[Array, '... T']:
-    """Return marks [T], or of several names [F, T]."""
-    return marks[name] if isinstance(name, str) else jnp.stack([marks[each] for each in name])
-
-
-def _linked(marks: Mapping, name: Names) -> Int[Array, '... P 3']:
-    """Return links [P, 3], or of several names [F, P, 3] filled up to the most pairs."""
-    if isinstance(name, str):
-        return marks[name]
-    several = [marks[each] for each in name]
-    most = max(len(links) for links in several)
-    return jnp.stack(
-        [jnp.pad(links, ((0, most - len(links)), (0, 0)), constant_values=-1) for links in several]
-    )
-
-
-def _greatest(
-    score: Float[Array, 'L N S'], marked: Bool[Array, '... S']
-) -> Float[Array, 'L N ...']:
-    if marked.ndim > 1:
-        score = score[:, :, None]
+def _greatest(score: Float[Array, 'L N S'], marked: Bool[Array, ' S']) -> Float[Array, 'L N']:
     return jnp.where(marked[None, None], score, 0).max(axis=-1)
 
 
-def _has_any(marked: Bool[Array, '... X']) -> Float[Array, '...']:
-    return marked.any(axis=-1).astype(jnp.float32)
+def _has_any(marked: Bool[Array, ' X']) -> Float[Array, '']:
+    return marked.any().astype(jnp.float32)
 
 
 def _cosine(before: Maps, after: Maps) -> Result:

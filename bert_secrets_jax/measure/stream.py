@@ -18,7 +18,6 @@ from jaxtyping import Array, Float
 
 from bert_secrets_jax.brief import meant
 from bert_secrets_jax.checks import check_enough
-from bert_secrets_jax.data.annotation import RANDOM
 from bert_secrets_jax.data.encoding import Batch, in_order, listed
 from bert_secrets_jax.devices import DATA, fetch, replicate, split
 from bert_secrets_jax.measure.tables import HeadTable
@@ -237,13 +236,12 @@ class _Marks(dict):
 
     def __missing__(self, name):
         here = ', '.join(map(str, self)) or 'nothing'
-        near = meant(name, self)
-        raise ValueError(
+        text = (
             f'These batches have no marks {name!r}{self._group}, but {here}: what words are, '
-            'encode(..., annotations=bs.annotate(examples)) marks'
-            + ('; random links come from bs.links.with_random_links.' if name == RANDOM else '.')
-            + (f' {near}' if near else '')
+            'encode(..., annotations=bs.annotate(examples)) marks, and random links come from '
+            f'bs.links.with_random_links. {meant(name, self)}'
         )
+        raise ValueError(text.rstrip())
 
 
 def _moments(values: Float[Array, 'B L N *further'], weights: Float[Array, 'B 1 1 ...']) -> Moments:

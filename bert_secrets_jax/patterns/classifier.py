@@ -31,7 +31,7 @@ from bert_secrets_jax.brief import check_name
 from bert_secrets_jax.files import checksum, open_regular, parse_json, write_atomically
 from bert_secrets_jax.measure.catalogue import Described
 from bert_secrets_jax.measure.exact import product
-from bert_secrets_jax.measure.statistics import Comparison, Maps, Marks, Names, Result, Statistic
+from bert_secrets_jax.measure.statistics import Comparison, Maps, Marks, Result, Statistic
 from bert_secrets_jax.patterns.classes import CLASSES, TITLES
 from bert_secrets_jax.patterns.features import NUMBER, features
 from bert_secrets_jax.ranges import Range
@@ -226,11 +226,11 @@ def _values(classifier: Classifier, attentions: Maps, marks: Marks) -> Float[Arr
 
 
 @functools.cache
-def pattern(classifier: Classifier, classes: Names = CLASSES) -> Statistic:
+def pattern(classifier: Classifier, classes: tuple[str, ...] = CLASSES) -> Statistic:
     """Return the statistic "the map is of this class" (section 4.1), a value [L, N, C] of 0 and 1.
 
     Its mean over a corpus is the share of a head's maps in each class. UNLIKE is 1 where the map is
-    unlike all labelled ones, whatever its class. A single name gives a value [L, N].
+    unlike all labelled ones, whatever its class.
     """
     chosen = _places(classes, (*CLASSES, UNLIKE))
 
@@ -242,12 +242,14 @@ def pattern(classifier: Classifier, classes: Names = CLASSES) -> Statistic:
 
 
 @functools.cache
-def pattern_change(classifier: Classifier, parts: Names = (*CLASSES, CHANGED)) -> Comparison:
+def pattern_change(
+    classifier: Classifier, parts: tuple[str, ...] = (*CLASSES, CHANGED)
+) -> Comparison:
     """Return, for `compare`, the class of the second model's map, and whether it is another one.
 
     By default the value is [L, N, C + 1]: that of `pattern` for the second model, and then 1 where
     the first model's class is another one, and 0 elsewhere. Parts are names of classes, UNLIKE and
-    CHANGED; a single name gives a value [L, N].
+    CHANGED.
     """
     chosen = _places(parts, (*CLASSES, UNLIKE, CHANGED))
 
@@ -264,11 +266,11 @@ def pattern_change(classifier: Classifier, parts: Names = (*CLASSES, CHANGED)) -
     return statistic
 
 
-def _places(names: Names, among: tuple[str, ...]) -> Int[np.ndarray, '...']:
-    """Return the place of a name among others, or of each of several."""
-    for name in (names,) if isinstance(names, str) else names:
+def _places(names: tuple[str, ...], among: tuple[str, ...]) -> Int[np.ndarray, ' C']:
+    """Return the place of each of several names among others."""
+    for name in names:
         check_name('classes', name, among)
-    return np.vectorize(among.index)(names)
+    return np.array([among.index(name) for name in names])
 
 
 def pattern_statistics(classifier: Classifier) -> list[Described]:
@@ -293,19 +295,18 @@ def pattern_comparisons(classifier: Classifier) -> list[Described]:
 def _described(
     classifier: Classifier, make: Callable, titles: Mapping[str, str], *, pairwise: bool
 ) -> list[Described]:
-    family = functools.partial(make, classifier)
+    function = make(classifier, tuple(titles))
     return [
         Described(
             name=f'pattern: {part}',
             title=title,
-            function=make(classifier, part),
+            function=function,
             unit='share of maps',
             limits=(0.0, 1.0),
             source='Kovaleva et al. 2019, section 4.1',
             pairwise=pairwise,
             classifier=classifier,
-            family=family,
-            argument=part,
+            part=place,
         )
-        for part, title in titles.items()
+        for place, (part, title) in enumerate(titles.items())
     ]

@@ -1,9 +1,10 @@
-"""The catalogue: what stands in it, one's own statistics, families compiled once, changes."""
+"""The catalogue: what stands in it, one's own statistics, functions of several, changes."""
 
 import dataclasses
 import math
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -45,10 +46,6 @@ def test_every_entry_says_what_it_is(described):
     assert described.title and described.unit and described.source and least < greatest
     assert described.reading == ('notebook' if 'notebook' in described.title else 'paper')
     assert described.annotated == bool(described.features or described.relations)
-    if described.family:
-        # Alone and in a stack, it is the same function.
-        stacked = described.family((described.argument,))
-        assert stacked is described.family((described.argument,))
     assert CATALOGUE['entropy (nats)'].limits == (0, math.inf)
     assert hash(described) == hash(dataclasses.replace(described))
 
@@ -102,7 +99,6 @@ def test_relations_of_ones_own():
     assert relation('path').title == 'attention from path to target'
     theirs = relation('cause-effect', reading='notebook')
     assert theirs.name == 'cause to effect (notebook)' and theirs.reading == 'notebook'
-    assert forward.family == relation('other-one').family != back.family != theirs.family
     assert relation('verb-subject') == CATALOGUE['verb to subject']
 
 
@@ -123,29 +119,12 @@ def annotated(tokenizer):
     return mark(tokenize(tokenizer, texts, max_length=16), annotations)
 
 
-STACKED = ['noun', 'verb', 'noun (notebook)', '[SEP]', 'from [CLS] to noun', 'from [CLS] to [SEP]']
+def entropy_and_confidence(attentions, marks):
+    both = statistics.entropy(attentions, marks), statistics.confidence(attentions, marks)
+    return jnp.stack([value for value, _ in both], axis=-1), both[0][1]
 
 
-def test_members_of_a_family_are_measured_as_alone(pretrained, annotated):
-    batches = bucket(annotated, max_length=16)
-    described = [named(name) for name in STACKED] + [
-        relation('verb-noun'),
-        relation('verb-noun', True),
-    ]
-    together = measure(pretrained, batches, described, keep_values=True)
-    assert list(together) == [each.name for each in described]
-    functions = {each.name: each.function for each in described}
-    alone = collect(pretrained, batches, functions, keep_values=True)
-    for name, table in alone.items():
-        assert together[name].count == table.count
-        np.testing.assert_allclose(together[name].values, table.values, atol=1e-7)
-        np.testing.assert_allclose(together[name].mean, table.mean, atol=1e-7)
-        error = together[name].standard_error
-        np.testing.assert_allclose(error, table.standard_error, atol=1e-7)
-    assert together['noun'].count == 6 and together['noun (notebook)'].count == 10
-
-
-def test_a_family_is_one_function(pretrained, annotated, monkeypatch):
+def test_a_function_of_several_statistics_is_computed_once(pretrained, annotated, monkeypatch):
     seen = []
 
     def spy(models, batches, functions, **options):
@@ -153,13 +132,24 @@ def test_a_family_is_one_function(pretrained, annotated, monkeypatch):
         return stream(models, batches, functions, **options)
 
     monkeypatch.setattr(catalogue, 'stream', spy)
-    described = [named(name) for name in STACKED]
+    described = [
+        Described(name, name, entropy_and_confidence, part=part)
+        for part, name in enumerate(['mine', 'also mine'])
+    ]
     batches = bucket(annotated, max_length=16)
-    measure(pretrained, batches, described)
     measure_change(pretrained, pretrained, batches, described)
-    # Features, the notebook's, [SEP], from [CLS]; then each for the second model and its change.
-    assert [len(functions) for functions in seen] == [4, 8]
-    assert statistics.attention_to(('noun', 'verb')) in seen[0].values()
+    alone = {'entropy': statistics.entropy, 'confidence': statistics.confidence}
+    alone = collect(pretrained, batches, alone, keep_values=True)
+    for found in (
+        measure(pretrained, batches, [*described, named('noun')], keep_values=True),
+        collect(pretrained, batches, {each.name: each for each in described}, keep_values=True),
+    ):
+        for name, expected in zip(('mine', 'also mine'), alone.values(), strict=True):
+            assert found[name].count == expected.count
+            np.testing.assert_allclose(found[name].values, expected.values, atol=1e-7)
+            np.testing.assert_allclose(found[name].mean, expected.mean, atol=1e-7)
+    # The second model and the change; the one with nouns.
+    assert [len(functions) for functions in seen] == [2, 2]
 
 
 def test_what_changes(pretrained, annotated):
