@@ -15,7 +15,7 @@ from jaxtyping import Array
 from bert_secrets_jax.ablation import masks
 from bert_secrets_jax.ablation.sweep import Swept, sweep
 from bert_secrets_jax.brief import check_name
-from bert_secrets_jax.checks import check_rules
+from bert_secrets_jax.checks import check_lengths, check_rules
 from bert_secrets_jax.compute import Compute
 from bert_secrets_jax.data.encoding import Encoded, bucket
 from bert_secrets_jax.model.bert import BertOutput
@@ -105,8 +105,8 @@ def metric_of(pretrained: Pretrained, metric, answers, encoded, compute: Compute
             raise ValueError(f'answers go with the metrics {METRICS}, not with a function.')
         return Metric(getattr(metric, '__name__', 'metric'), _OfOutput(metric))
     check_name('metric', metric, METRICS)
-    if answers is not None and len(answers) != count:
-        raise ValueError(f'There are {len(answers)} answers for {count} pairs.')
+    if answers is not None:
+        check_lengths(answers=answers, pairs=encoded[0].lengths)
     if metric == 'closeness' or config.head == EMBEDDING:
         if metric != 'closeness' or config.head != EMBEDDING or answers is not None:
             raise ValueError(

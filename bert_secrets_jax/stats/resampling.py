@@ -9,6 +9,7 @@ from typing import Any, Literal
 import numpy as np
 from jaxtyping import Bool, Float, Int, Real
 
+from bert_secrets_jax.checks import check_enough, check_numbers, check_shape
 from bert_secrets_jax.stats.corrections import max_t
 from bert_secrets_jax.stats.scores import ROUNDING, blocks
 from bert_secrets_jax.stats.student import LEVEL, p_above
@@ -39,13 +40,9 @@ def sign_flip_test(
     everywhere.
     """
     values = np.asarray(values, np.float64)
-    if values.ndim != 2 or values.shape[1] < 2 or not np.isfinite(values).all():
-        raise ValueError(
-            f'Values must be finite [quantities, examples], two examples at least, got '
-            f'{list(values.shape)}.'
-        )
-    if rounds < 1:
-        raise ValueError(f'{rounds=} must be 1 or more.')
+    check_shape('values', values, quantities=None, examples=None)
+    check_enough('examples', values.T, 2)
+    check_numbers('values', values)
     two_sided = alternative == 'two-sided'
     examples = values.shape[1]
     # Flipping signs does not change the sum of squares.

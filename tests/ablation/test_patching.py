@@ -270,7 +270,7 @@ def test_what_cannot_be_patched_is_named(pretrained, masked_lm, model):
         ({'of': 'query'}, 'query'),
         ({'positions': 'some'}, 'some'),
         ({'metric': 'los'}, 'los'),
-        ({'answers': ['no', 'yes']}, '2 answers for 3 pairs'),
+        ({'answers': ['no', 'yes']}, 'There are 2 answers and 3 pairs'),
         ({'answers': ['no', 'yes', 'maybe']}, "'maybe' is no class"),
         ({'answers': [0, 1, 3]}, '3 is no class'),
         (

@@ -19,7 +19,14 @@ def test_sign_flips_find_the_quantity_that_is_not_zero(alternative):
     assert p_values[8] > 0.999 and corrected[8] == 1
 
 
-@pytest.mark.parametrize('values', [np.zeros((3, 1)), np.zeros(4), np.full((2, 3), np.nan)])
-def test_sign_flips_refuse_what_has_no_mean(values, untyped):
-    with pytest.raises(ValueError, match='two examples at least'):
+@pytest.mark.parametrize(
+    ('values', 'message'),
+    [
+        (np.zeros((3, 1)), 'too few examples: 1 given, at least 2 needed'),
+        (np.zeros(4), r'values must be \[quantities, examples\], got \[4\]'),
+        (np.full((2, 3), np.nan), 'values must be finite numbers'),
+    ],
+)
+def test_sign_flips_refuse_what_has_no_mean(untyped, values, message):
+    with pytest.raises(ValueError, match=message):
         sign_flip_test(values)
