@@ -13,6 +13,7 @@ import numpy as np
 from jaxtyping import Float, Int, Real
 
 from bert_secrets_jax.ablation import masks
+from bert_secrets_jax.checks import check_lengths
 from bert_secrets_jax.model.config import BertConfig
 
 
@@ -39,11 +40,7 @@ def interactions(
 ) -> Real[np.ndarray, 'P *values']:
     """Return effect(a, b) - effect(a) - effect(b) from those of `single_and_pair_masks`."""
     pairs = pairs_of(count)
-    if len(effects) != count + len(pairs):
-        raise ValueError(
-            f'{count} heads and their {len(pairs)} pairs have {count + len(pairs)} effects, got '
-            f'{len(effects)}.'
-        )
+    check_lengths(effects=effects, heads_and_pairs=range(count + len(pairs)))
     first, second = pairs.T
     return effects[count:] - effects[first] - effects[second]
 

@@ -8,6 +8,7 @@ import dataclasses
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
+from bert_secrets_jax.checks import check_lengths
 from bert_secrets_jax.stats import influence, scores
 from bert_secrets_jax.stats.student import LEVEL
 
@@ -136,12 +137,11 @@ def gain_of_choice(metric: str, choose: Answers, measure: Answers) -> ChosenElse
     """
     for answers in (choose, measure):
         scores.check(metric, answers.predictions, answers.labels, answers.baseline)
-    numbers = [len(answers.predictions) for answers in (choose, measure)]
-    if numbers[0] != numbers[1]:
-        raise ValueError(
-            f'Choose and measure the same masks, not {numbers[0]} on some examples and '
-            f'{numbers[1]} on others.'
-        )
+    check_lengths(
+        'choose and measure the same ones',
+        masks_to_choose_from=choose.predictions,
+        masks_to_measure=measure.predictions,
+    )
     where_chosen = scores.differences(metric, choose.predictions, choose.baseline, choose.labels)[0]
     best = _first_best(where_chosen)
     if best < 0:

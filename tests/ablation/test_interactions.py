@@ -35,7 +35,7 @@ def test_what_is_put_in_is_recovered(shape):
 
 
 def test_another_number_of_effects_is_refused():
-    with pytest.raises(ValueError, match='4 heads and their 6 pairs have 10 effects, got 9'):
+    with pytest.raises(ValueError, match='There are 9 effects and 10 heads and pairs'):
         interactions(np.zeros(9), 4)
 
 

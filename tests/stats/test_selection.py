@@ -165,7 +165,7 @@ def test_a_choice_elsewhere_is_measured_without_luck(metric, name):
 
 def test_choices_that_do_not_fit_are_named(untyped):
     zeros = lambda masks, size: Answers(np.zeros((masks, size)), np.zeros(size), np.zeros(size))
-    with pytest.raises(ValueError, match='same masks, not 2 on some examples and 3 on others'):
+    with pytest.raises(ValueError, match='2 masks to choose from and 3 masks to measure'):
         gain_of_choice('accuracy', zeros(2, 4), zeros(3, 5))
     with pytest.raises(ValueError, match='No mask has a score'):
         gain_of_choice('pearson', zeros(2, 4), zeros(2, 5))
