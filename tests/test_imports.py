@@ -177,3 +177,12 @@ def test_an_analysis_imports_no_other():
         for name, others in needs.items()
     }
     assert not any(taken.values()), taken
+
+
+def test_a_decoder_is_named_without_pytorch():
+    """A user need not have it; then the lists of models in transformers cannot be imported."""
+    program = (
+        'import sys; sys.modules["torch"] = None; '
+        'from bert_secrets_jax.model.config import not_implemented; print(not_implemented("gpt2"))'
+    )
+    assert "'gpt2' is not implemented: it is a decoder, or has one" in run(program)

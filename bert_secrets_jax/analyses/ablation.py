@@ -309,6 +309,7 @@ def _without_luck(name: str, ablated: Ablated) -> Finding:
     return measured(
         f'{name}: best, {label}',
         100 * np.array(here),
+        where=which * (chosen is not None),
         unit=effects.unit_of(found),
         **effects.sample_of(found, SOURCE),
         template='Losing {which} changes {outcome} by {there:+.1f} points where it was chosen, and '

@@ -226,7 +226,7 @@ class Attribution(Result):
             said += '(highest: {where}, {estimate:.2f}).'
             if random is not None:
                 better = (random.corrected <= LEVEL) & (random.difference > 0)
-                said += ' {better} of {others} others are better than random tokens.'
+                said += ' Better than random tokens: {better} of {others} others.'
             yield measured(
                 f'best method: {measure}',
                 _interval(found, self.test.methods.index(found.best)),

@@ -199,8 +199,9 @@ class WhereItChanges(Result):
     def _warnings(self) -> Iterator[Finding]:
         """Yield the warning about each schedule that has taught or changed nothing."""
         so = 'this schedule is left out'
-        for name, p_values in self.p_learnt.items():
-            at, which = _middle(p_values), f'the model in the middle under {name}'
+        for name in self.changes:
+            p_values, which = self.p_learnt[name], f'the model in the middle under {name}'
+            at = _middle(p_values)
             reached, p_value = float(self.reached[name][at]), float(p_values[at])
             test = self.tested, reached, self.larger_class, p_value
             found = not_learnt(which, test, self.dev_examples, so=so)

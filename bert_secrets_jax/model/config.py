@@ -1,7 +1,9 @@
 """Hyperparameters of BERT and its relatives, with the names of Hugging Face's `config.json`."""
 
 import dataclasses
+import re
 from collections.abc import Mapping
+from importlib import resources
 from typing import Any, Literal, get_args
 
 from bert_secrets_jax.brief import check_name, either, shortened
@@ -528,8 +530,18 @@ def needs_pooler(family: Family, head: str, label_names: tuple[str, ...]) -> boo
 
 
 def not_implemented(model_type: Any) -> str:
-    """Return that models of a type are not read, and which types are."""
+    """Return why models of a type are not read, and which types are."""
+    # The module of these lists can only be loaded with PyTorch, which a user need not have.
+    file = resources.files('transformers.models.auto').joinpath('modeling_auto.py')
+    lists = dict(
+        re.findall(r'(?ms)^MODEL_FOR_(\w+)_MAPPING_NAMES = (.*?)^\)', file.read_text('utf-8'))
+    )
+    causal, masked, translating = (
+        f'("{model_type}", ' in lists.get(kind, '')
+        for kind in ('CAUSAL_LM', 'MASKED_LM', 'SEQ_TO_SEQ_CAUSAL_LM')
+    )
+    why = ': it is a decoder, or has one' * (causal > masked or translating)
     return (
-        f'model_type={shortened(model_type)} is not implemented; these are: '
+        f'model_type={shortened(model_type)} is not implemented{why}; these are: '
         f'{", ".join(map(repr, FAMILIES))}'
     )

@@ -38,7 +38,6 @@ if TYPE_CHECKING:
         layer_profiles,
         learning_curves,
         pruning_curves,
-        training_curves,
     )
 
 __getattr__, __dir__, __all__ = lazy.attach(__name__, __file__)

@@ -222,23 +222,6 @@ def learning_curves(curves: Mapping[str, Sequence[Mapping]], *, label: str) -> F
 
 
 @styled
-def training_curves(curves: Arrays, seen: np.ndarray, *, xlabel: str, label: str) -> Figure:
-    """Draw losses in the course of training: one colour per name and one line per seed.
-
-    Args:
-      curves: The losses [R, P] of each seed, by name.
-      seen: How much was learnt from at each point [P].
-    """
-    figure, (axis,) = figure_of(5.6, 2.7, xlabel=xlabel, ylabel=label)
-    entries = {}
-    for index, (name, of_seeds) in enumerate(curves.items()):
-        style = {'color': colour_of(index), 'linewidth': 1, 'alpha': 0.8}
-        entries[name], *_ = axis.plot(seen, np.atleast_2d(of_seeds).T, **style)
-    figure.named(entries, 'right upper')
-    return figure
-
-
-@styled
 def pruning_curves(
     curves: Mapping[str, Ends],
     kept: np.ndarray,

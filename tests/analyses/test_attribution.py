@@ -47,7 +47,7 @@ def test_the_best_method_is_said_where_it_can_be_told():
     assert best.where == 'DecompX' and best.low < 0.6 < best.high and best.sample == TEXTS
     close = finding(result_of(rank=(0.0, 0.6, 0.6, 0.1)), 'best method: rank correlation')
     assert '2 methods show best' in close.sentence
-    assert best.sentence.endswith(' 3 of 3 others are better than random tokens.')
+    assert best.sentence.endswith(' Better than random tokens: 3 of 3 others.')
     assert not any(each.warning for each in result.findings())
 
 

@@ -631,3 +631,10 @@ def test_a_bert_that_is_called_a_roberta_is_told(config, tmp_path, caplog):
         caplog.clear()
         bs.from_pretrained(tmp_path)
         assert "model_type='roberta' and" in caplog.text
+
+
+@pytest.mark.parametrize('name', ['gpt2', 'llama', 'modernbert-decoder', 't5', 'bart'])
+def test_a_decoder_is_called_one(name):
+    known = ', '.join(map(repr, RELATIVES))
+    with pytest.raises(ValueError, match=f"'{name}' .* a decoder, or has one; these are: {known}"):
+        read_config({'model_type': name})

@@ -166,15 +166,6 @@ def test_a_notebook_shows_a_figure_once():
     assert set(output.data) == {'image/png', 'text/plain'}
 
 
-def test_training_curves_have_a_line_for_each_seed():
-    curves = {'a': np.array([[3.0, 2.0], [4.0, 1.0]]), 'b': np.array([[5.0, 5.0]])}
-    figure = plots.training_curves(curves, np.array([10, 20]), xlabel='sentences', label='loss')
-    lines = figure.axes[0].lines
-    assert [line.get_ydata().tolist() for line in lines] == [[3, 2], [4, 1], [5, 5]]
-    assert lines[0].get_color() == lines[1].get_color() != lines[2].get_color()
-    assert legend_of(figure) == ['a', 'b']
-
-
 def test_methods_have_intervals_in_rows():
     values = np.array([0.25, 0.5])
     rows, filled = {'rank': (values, values - 0.25, values + 0.25)}, {'rank': values < 0.5}

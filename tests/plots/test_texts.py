@@ -84,7 +84,6 @@ DRAWINGS = {
     'head_scatter': call(of(GRID, 3), GRID - 0.5),
     'pruning_curves': call(of(ENDS, 3), np.array([1.0, 0.5, 0.2]), full=0.9, random=GRID),
     'scores_by_heads': call(of((np.arange(3), *ENDS)), level=0.4, most=12),
-    'training_curves': call(of(GRID, 3), np.arange(3)),
     'distance_preferences': call(np.stack([GRID, GRID], axis=-1)),
     'depth_profiles': call(of(of(GRID[0], 3))),
     'interval_panels': call(

@@ -36,8 +36,10 @@ def layer_changed_most(runs: Mapping[str, Tables], reading: str) -> Finding:
     """Return the layer whose maps change most, and the one after it."""
     layers = similarity(runs, reading).mean(axis=1)
     first, *others = np.argsort(layers).tolist()
-    numbers, template = {}, 'Fine-tuning changes {where} most (similarity before and after: '
-    template += '{estimate:.2f})'
+    numbers, most = {}, ' most' * bool(others)
+    template = (
+        f'Fine-tuning changes {{where}}{most} (similarity before and after: {{estimate:.2f}})'
+    )
     if others:
         template += ', then layer {second} ({next:.2f})'
         numbers = {'second': others[0] + 1, 'next': float(layers[others[0]])}
