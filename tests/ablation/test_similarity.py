@@ -161,3 +161,6 @@ def test_an_interval_of_what_was_not_seen_to_change():
     assert found.high[0] == pytest.approx(0.0596, abs=1e-4) == -found.low[0]
     assert found.corrected[0] == 1 and found.corrected[1] < 0.01 and found.high[1] < 0
     assert np.isinf(found.detectable[0]) and [*found.verdict] == ['open', 'worse']
+    for queries, verdict in ((60, 'open'), (1000, 'does not matter')):
+        same = np.tile(np.linspace(0, 1, queries), (3, 1))
+        assert {*assess_retrieval(same, name='MRR', names=['a', 'b']).verdict} == {verdict}

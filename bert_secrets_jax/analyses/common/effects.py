@@ -448,15 +448,18 @@ def _left_open(effects: Effects) -> str:
 
 def _at_least(effects: Effects) -> int:
     """Return how many masks at least harm, by a test that need not name them."""
-    return (effects.fewest or (0, 0))[0 if effects.outcome.more_is_better else 1]
+    outcome, fewest = effects.outcome, effects.fewest
+    return fewest[0 if outcome.more_is_better else 1] if fewest and outcome.directed else 0
 
 
 def _visible(effects: Effects) -> float:
     """Return the median effect that is found; infinite where the test can find none."""
     if effects.detectable is None:
         return np.inf
-    found = effects.detectable
-    return effects.outcome.scale * float(np.median(np.where(np.isnan(found), np.inf, found)))
+    found = float(np.median(np.nan_to_num(effects.detectable, nan=np.inf)))
+    # No score can change by more than 1.
+    impossible = effects.outcome.unit == 'points' and found >= 1
+    return np.inf if impossible else effects.outcome.scale * found
 
 
 def _in_some(effects: Effects) -> np.ndarray:
