@@ -456,7 +456,8 @@ def _visible(effects: Effects) -> float:
     """Return the median effect that is found; infinite where the test can find none."""
     if effects.detectable is None:
         return np.inf
-    found = float(np.median(np.nan_to_num(effects.detectable, nan=np.inf)))
+    bounds = np.where(np.isnan(effects.detectable), np.inf, effects.detectable)
+    found = float(np.median(bounds))
     # No score can change by more than 1.
     impossible = effects.outcome.unit == 'points' and found >= 1
     return np.inf if impossible else effects.outcome.scale * found
