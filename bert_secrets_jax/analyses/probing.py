@@ -210,7 +210,7 @@ class Probing(Result):
             self._points(ATTENTION.name),
             unit='% of words',
             template='A probe of attention alone finds the syntactic parent of {estimate:.0f} % of '
-            'words (BERT-base: {published:.0f} %). "{other}" finds {theirs:.0f} %.',
+            'words (BERT-base: {published:.0f} %). Beside it, "{other}" finds {theirs:.0f} %.',
             published=PUBLISHED[ATTENTION.name],
             other=other,
             theirs=self._points(other)[0],

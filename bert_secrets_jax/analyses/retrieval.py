@@ -17,7 +17,6 @@ from bert_secrets_jax.ablation.retrieval import (
     ranks_of_relevant,
     scores_of_queries,
 )
-from bert_secrets_jax.analyses.common import effects
 from bert_secrets_jax.analyses.common.disabling import MaskSets, instead, named_masks
 from bert_secrets_jax.analyses.common.embeddings import EmbeddingEffects, embedded_cost
 from bert_secrets_jax.analyses.common.models import check_several
@@ -50,13 +49,8 @@ class Retrieval(EmbeddingEffects):
     documents: int
 
     title: ClassVar[str] = 'Heads that a search needs'
+    source: ClassVar[str] = SOURCE
     FORMAT: ClassVar[int] = 4
-
-    def findings(self):
-        found = self.intact_findings(SOURCE)
-        for name, each in self.outcomes.items():
-            found += effects.findings_of_outcomes(each, name, source=SOURCE)
-        return found
 
     def notes(self):
         where = 'queries and documents' if self.sides == 'both' else 'queries alone'

@@ -21,7 +21,6 @@ from bert_secrets_jax.ablation.similarity import (
     assess_similarities,
     similarities,
 )
-from bert_secrets_jax.analyses.common import effects
 from bert_secrets_jax.analyses.common.disabling import MaskSets, instead, named_masks
 from bert_secrets_jax.analyses.common.embeddings import EmbeddingEffects, embedded_cost
 from bert_secrets_jax.analyses.common.models import check_several, check_varied
@@ -52,19 +51,8 @@ class Similarity(EmbeddingEffects):
     """
 
     title: ClassVar[str] = 'Heads that make texts alike'
+    source: ClassVar[str] = SOURCE
     FORMAT: ClassVar[int] = 4
-
-    def findings(self):
-        found = self.intact_findings(SOURCE)
-        for name, outcomes in self.outcomes.items():
-            for place, (outcome, each) in enumerate(outcomes.items()):
-                about = {'source': SOURCE, 'name': f'{name}, {outcome}'}
-                if place:
-                    found.append(effects.count_of(each, name, **about))
-                else:
-                    scored = outcome in CORRELATIONS
-                    found += effects.findings_of(each, name, extremes=scored, **about)
-        return found
 
     def _drawings(self):
         kinds = [name for name in self.outcomes.get('heads', ()) if name.startswith(_KIND)]

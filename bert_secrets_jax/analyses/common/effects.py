@@ -358,11 +358,14 @@ def findings_of(
     The labels begin with the name, or with what is disabled, such as 'heads'.
     """
     name, several = name or disabled, len(effects.names) > 1
+    ends = {} if several else {'the effect of losing it': 0}
     if several:
         yield count_of(effects, disabled, source=source, name=name)
-    if extremes and not np.isnan(effects.difference).all():
+    # Where neither direction is better, none is best to lose.
+    if several and effects.outcome.directed:
         ends = {'best to lose': effects.best, 'worst to lose': effects.worst}
-        for which, index in ends.items() if several else [('the effect of losing it', 0)]:
+    for which, index in ends.items() if extremes else ():
+        if not np.isnan(effects.difference[index]):
             yield effect_of(effects, index, name=f'{name}: {which}', source=source)
     if effects.seeds is not None and np.isfinite(effects.seeds.agreement.rank):
         agreed = effects.seeds.agreement

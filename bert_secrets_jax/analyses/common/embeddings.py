@@ -6,11 +6,11 @@ Shapes: L layers, N heads.
 import dataclasses
 import functools
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 from bert_secrets_jax.analyses.common import effects, marks
 from bert_secrets_jax.runs.cost import HEAD, MANY, Costs
-from bert_secrets_jax.runs.result import Finding, Result, drawn
+from bert_secrets_jax.runs.result import Result, drawn
 from bert_secrets_jax.stats.effects import Effects
 
 
@@ -24,6 +24,8 @@ class EmbeddingEffects(Result):
       outcomes: By the name of the set of masks, the effects by outcome. The first is drawn.
     """
 
+    source: ClassVar[str] = ''
+
     baseline: str
     sides: str
     shape: tuple[int, int]
@@ -35,19 +37,19 @@ class EmbeddingEffects(Result):
     def figures(self):
         return drawn(self, **self._drawings())
 
+    def findings(self):
+        sets, found = list(self.outcomes.items()), []
+        for name, each in sets:
+            found += effects.findings_of_outcomes(each, name, source=self.source)
+        # What grows is 0 of the intact model, by its definition.
+        intact = [each for each in sets[0][1].values() if not each.outcome.grows]
+        return [*found, *(effects.intact_of(each, source=self.source) for each in intact)]
+
     def head_marks(self):
         if 'heads' not in self.outcomes:
             return []
         leading = next(iter(self.outcomes['heads'].values()))
         return marks.mark_effects(leading, self.shape, rank=marks.SIMILARITY)
-
-    def intact_findings(self, source: str) -> list[Finding]:
-        """Return the outcomes of the intact model, where they are not 0 by their definition."""
-        return [
-            effects.intact_of(each, source=source)
-            for each in next(iter(self.outcomes.values())).values()
-            if not each.outcome.grows
-        ]
 
     def _drawings(self) -> dict[str, Callable]:
         """Return the function that draws each figure from the result."""
