@@ -353,10 +353,7 @@ def effect_of(effects: Effects, index: int, *, name: str, **fields: Any) -> Find
 def findings_of(
     effects: Effects, disabled: str, *, source: str, name: str = '', extremes: bool = True
 ) -> Iterator[Finding]:
-    """Return what effects say: how many matter, which are extreme, and how far seeds agree.
-
-    The labels begin with the name, or with what is disabled, such as 'heads'.
-    """
+    """Return how many masks matter, which are extreme, and how far seeds agree, under a name."""
     name, several = name or disabled, len(effects.names) > 1
     ends = {} if several else {'the effect of losing it': 0}
     if several:
