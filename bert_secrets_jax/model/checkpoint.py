@@ -155,13 +155,9 @@ def check_plausible(
     held = sum(tensor.size for tensor in tensors.values())
     # Smaller differences are named tensor by tensor.
     if wanted > 2 * held:
-        sizes = ', '.join(
-            f'{name}={getattr(config, name)}'
-            for name in ('num_hidden_layers', 'hidden_size', 'intermediate_size', 'vocab_size')
-        )
         raise ValueError(
-            f'{settings_file} is of a model of {wanted:,} numbers or more ({sizes}), and {file} '
-            f"holds {held:,}: is one of them another model's, or damaged?"
+            f'{settings_file} is of a model of {wanted:,} numbers or more ({config.summary}), and '
+            f"{file} holds {held:,}: is one of them another model's, or damaged?"
         )
 
 

@@ -358,19 +358,16 @@ class BertConfig:
 
     def _check_pruned(self) -> None:
         pruned, layers = self.pruned_heads, self.num_hidden_layers
+        known = range(self.num_attention_heads)
         fits = isinstance(pruned, tuple) and len(pruned) in (0, layers)
-        if not fits or not all(isinstance(heads, tuple) for heads in pruned):
+        if not fits or not all(
+            isinstance(heads, tuple) and list(heads) == [head for head in known if head in heads]
+            for heads in pruned
+        ):
             raise ValueError(
                 f'pruned_heads={shortened(pruned)} must be a tuple of the heads removed from each '
-                f'of the {layers} layers.'
+                f'of the {layers} layers, ascending numbers from 0 to {known[-1]}.'
             )
-        for layer, heads in enumerate(pruned):
-            known = range(self.num_attention_heads)
-            if list(heads) != [head for head in known if head in heads]:
-                raise ValueError(
-                    f'pruned_heads[{layer}]={shortened(heads)} must be ascending numbers of heads, '
-                    f'from 0 to {known[-1]}.'
-                )
         if len(set(zip(self.groups, pruned, strict=False))) > len(set(self.groups)):
             raise ValueError(
                 f'pruned_heads={shortened(pruned)} differ between layers that are one layer: with '
@@ -486,8 +483,6 @@ class BertConfig:
     def summary(self) -> str:
         """A description of the model in a few words: 'bert, 12 layers, 12 heads, width 768'."""
         sizes = f'{self.num_hidden_layers} layers, {self.num_attention_heads} heads'
-        alike = self.num_attention_heads // len(set(self.key_value_heads))
-        sizes += f' (each {alike} share keys and values)' if alike > 1 else ''
         parts = [self.model_type, sizes, f'width {self.hidden_size}']
         if any(self.pruned_heads):
             gone = sum(map(len, self.pruned_heads))

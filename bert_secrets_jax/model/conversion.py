@@ -23,7 +23,6 @@ FREQUENCIES = 'rotary_embeddings.inv_freq'
 _LEAVES = {'kernel': 'weight', 'embedding': 'weight', 'scale': 'weight', 'bias': 'bias'}
 # Modules of some layers, and what these layers are.
 _OF_SOME = {'layers/attention_norm': 'normed', 'layers/conv_norm': 'convolved'}
-_KINDS = ('missing', 'unexpected', 'misshapen', 'unusable')
 # A trained weight is far below this.
 _MOST_WEIGHT = 1e6
 _DTYPES = ('float16', 'bfloat16', 'float32', 'float64')
@@ -88,7 +87,7 @@ def params_from_tensors(
     """
     result = _leaves(initial)
     own = _leaves(jax.eval_shape(functools.partial(own_heads, config), initial))
-    wrong: dict[str, list[str]] = {kind: [] for kind in _KINDS}
+    wrong: list[str] = []
     places = {
         path: _place(config, path, leaf.shape)
         for path, leaf in own.items()
@@ -100,10 +99,10 @@ def params_from_tensors(
         for name in filter(None, names):
             kind, fault = _fault(tensors.get(name), shape)
             if kind:
-                wrong[kind].append(f'{name} {fault}')
+                wrong.append(f'{kind}: {name} {fault}')
             else:
                 _tell_of_size(source, name, tensors[name])
-        if any(wrong.values()):
+        if wrong:
             continue
         none = np.full(shape, path.endswith('scale'), np.float32)
         parts = [none if name is None else tensors[name] for name in names]
@@ -121,20 +120,15 @@ def params_from_tensors(
         for name in tensors.keys() & {*names}:
             if not uses[name]:
                 del tensors[name]
-    wrong['unexpected'] = [
-        f'{name} {list(tensors[name].shape)}' for name in sorted(tensors.keys() - uses.keys())
+    wrong += [
+        f'unexpected: {name} {list(tensors[name].shape)}'
+        for name in sorted(tensors.keys() - uses.keys())
     ]
-    if any(wrong.values()):
-        counts = ', '.join(
-            f'{len(names)} tensors {kind} ({names[0]}{", ..." if len(names) > 1 else ""})'
-            for kind, names in wrong.items()
-            if names
-        )
-        listing = '\n'.join(f'{kind}: {name}' for kind, names in wrong.items() for name in names)
+    if wrong:
+        listing = '\n'.join(wrong)
         raise ValueError(
-            f'{source} does not fit its config.json ({config.num_hidden_layers} layers, '
-            f'{config.num_attention_heads} heads, hidden {config.hidden_size}): {counts}. Is it '
-            f'another architecture, or a damaged file?\n{listing}'
+            f'{source} does not fit its config.json ({config.summary}) in {len(wrong)} tensors, '
+            f'first {wrong[0]}: is it another architecture, or a damaged file?\n{listing}'
         )
     return all_heads(config, flax.traverse_util.unflatten_dict(result, sep='/'))
 

@@ -106,17 +106,13 @@ def _faults(tokenizer: Any, added: Sequence[int], content: Mapping[str, Any]) ->
     """Yield what makes a tokenizer unfit, where it puts the tokens `added` around texts."""
     named = {tokenizer.cls_token_id, tokenizer.sep_token_id}  # pyright: ignore[reportUnhashable]
     # A token that a tokenizer does not name at all is missed when texts are encoded.
-    if None not in named and not added:
+    ends = [*added[:1], *added[-1:]]
+    if None not in named and {*ends} != named:
         yield (
-            f'puts no {tokenizer.cls_token} and {tokenizer.sep_token} around texts: its '
-            'tokenizer.json needs a post_processor.'
-        )
-    if None not in named and {added[0], added[-1]} != named:
-        yield (
-            'begins and ends texts with '
-            f'{tokenizer.convert_ids_to_tokens([added[0], added[-1]])}, and names '
+            f'begins and ends texts with {tokenizer.convert_ids_to_tokens(ends)}, and names '
             f'{tokenizer.cls_token!r} and {tokenizer.sep_token!r} in its settings: correct '
-            'special_tokens_map.json or tokenizer_config.json.'
+            'special_tokens_map.json, tokenizer_config.json, or the post_processor of '
+            'tokenizer.json.'
         )
     counts = collections.Counter(tokenizer.get_vocab().values())
     twice = [token for token, number in tokenizer.get_vocab().items() if counts[number] > 1]
@@ -134,10 +130,10 @@ def _faults(tokenizer: Any, added: Sequence[int], content: Mapping[str, Any]) ->
         json.dumps(tokens[name]) in around for name in ('cls_token', 'sep_token') if name in tokens
     )
     if same or other or unknown not in (None, tokenizer.unk_token):
+        listed = ', '.join(f'{name}={token!r}' for name, token in tokens.items())
         yield (
-            f'has {", ".join(f"{name}={token!r}" for name, token in tokens.items())}'
-            + (', two of which are the same' if same else ', and tokenizer.json has others')
-            + ': correct special_tokens_map.json or tokenizer_config.json.'
+            f'has {listed}, which are not different tokens of tokenizer.json: correct '
+            'special_tokens_map.json or tokenizer_config.json.'
         )
 
 
