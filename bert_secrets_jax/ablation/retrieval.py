@@ -137,7 +137,7 @@ def assess_retrieval(
     unseen = 1 - (LEVEL / 2) ** (1 / scores.shape[1])
     none = (changes == 0).all(axis=1)
     known = {'low': -unseen, 'high': unseen, 'detectable': np.inf}
-    # What no query shows may still be more than the margin among all.
+    # A change that no query shows may still exceed the margin among all.
     known |= {'equivalent': 1.0} if unseen >= MARGIN else {}
     ends = {name: np.where(none, end, getattr(found, name)) for name, end in known.items()}
     return dataclasses.replace(found, unseen=unseen, **ends)

@@ -80,9 +80,9 @@ def _fault(setting: Setting, value: Any) -> str:
         if not others and once and len(items) >= setting.needed:
             return ''
     if setting.joined or isinstance(setting.default, tuple):
-        kind = 'a text with commas between' if setting.joined else 'a tuple of'
         many = 'at least one' if setting.needed else 'any number'
-        must = f'{kind} {many}{"" if repeats else ", each once"}: {must}'
+        how = 'with commas between' if setting.joined else 'in a tuple'
+        must = f'{many} of these{"" if repeats else ", each once"}, {how}: {must}'
     hint = meant(others[0], allowed) if others and isinstance(allowed, tuple) else ''
     return f'{setting.name}={shortened(value)} must be {must}{f" ({hint})" * bool(hint)}'
 

@@ -39,7 +39,7 @@ def fails(checkpoint, glue_dir, tmp_path):
     [
         ('data.task', 'nonsense', "error: task='nonsense' must be 'mrpc', 'sts-b'"),
         ('data.task', 'mrpc,rte,MRPC', "error: data.task has 'mrpc' twice: give each once."),
-        ('data.metrics', 'bleu', "error: data.metrics is 'accuracy', 'f1'"),
+        ('data.metrics', 'bleu', "error: data.metrics='bleu' must be any"),
         ('data.split', 'test', "error: split='test' must be 'train' or 'dev'"),
         ('data.glue_dir', '/nowhere', 'error: /nowhere has no folder MRPC'),
         ('model.name', '/nowhere', "error: '/nowhere' is no directory here"),

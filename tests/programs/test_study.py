@@ -531,6 +531,6 @@ def test_schedules_have_names_and_rates_of_their_own(study, caplog):
     assert told.startswith('train.layer_decay=0.5 does not count') and 'layer_decays.' in told
     for value in ('', 'linear,linear'):
         own.schedules = value
-        with pytest.raises(ValueError, match='at least one, each once') as found:
+        with pytest.raises(ValueError, match='at least one of these, each once') as found:
             ranges.check(study.config)
         assert str(found.value).count('where_it_changes') == 1

@@ -41,7 +41,7 @@ class EmbeddingEffects(Result):
         sets, found = list(self.outcomes.items()), []
         for name, each in sets:
             found += effects.findings_of_outcomes(each, name, source=self.source)
-        # What grows is 0 of the intact model, by its definition.
+        # An outcome that grows is 0 for the intact model, by its definition.
         intact = [each for each in sets[0][1].values() if not each.outcome.grows]
         return [*found, *(effects.intact_of(each, source=self.source) for each in intact)]
 
