@@ -202,7 +202,7 @@ def test_your_own_table_from_the_command_line(checkpoint, tmp_path):
     result = run('cli', 'report', '--sections=all', *given, package='bert_secrets_jax.programs')
     page = (tmp_path / 'out' / 'report.html').read_text()
     assert result.stdout.splitlines()[-1] == f'Report: {tmp_path / "out" / "report.html"}'
-    assert page.count('<h3>') == 14
+    assert page.count('<h3>') == 13
     frames = bs.read_results(tmp_path / 'out')
     assert frames['special_tokens_heads']['examples'].unique().tolist() == [2]
     assert {'claims', 'patterns_heads', 'frames_heads', 'frames_published'} <= set(frames)
