@@ -199,7 +199,7 @@ def test_config_json_names_removed_heads(config, model_type, key, lost):
         ({'0': 1}, 'must be an object of layers'),
         ({'0': [True]}, 'must be an object of layers'),
         ({'3': [0]}, 'must name layers from 0 to 2 alone'),
-        ({'0': [4]}, r'pruned_heads\[0\]=\(4,\) must be ascending numbers of heads, from 0 to 3'),
+        ({'0': [4]}, r'pruned_heads=\(\(4,\), .* ascending numbers from 0 to 3'),
         # The file holds all heads.
         ({'0': [1]}, r'query.weight \[24, 24\], expected \[18, 24\]'),
     ],
@@ -220,7 +220,7 @@ def test_removed_heads_that_do_not_fit_are_named(pretrained, tmp_path, value, na
     [
         (((0,),), 'from each of the 3 layers'),
         (([0], (), ()), 'must be a tuple'),
-        (((1, 0), (), ()), r'pruned_heads\[0\]=\(1, 0\) must be ascending'),
+        (((1, 0), (), ()), r'pruned_heads=\(\(1, 0\), .* ascending numbers'),
     ],
 )
 def test_a_config_refuses_what_layers_do_not_have(config, untyped, pruned, named):
