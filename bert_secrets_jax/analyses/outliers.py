@@ -202,6 +202,7 @@ class Outliers(Result):
         few_layers = len(self.found.scale) < self.found.at_least
         few_texts = self.loss is not None and self.loss.effects.sample < FEW
         no_loss, no_score = (self.disabled and not each for each in (self.loss, self.scores))
+        undefined = len(self._defined) < bool(self.loss) + bool(self.scores)
         return noted(
             {
                 'Dimensions count from 0. A disabled one has scale and bias 0 in each output '
@@ -211,6 +212,7 @@ class Outliers(Result):
                 'The loss was not measured: the model has no masked-LM head.': no_loss,
                 'With few texts, intervals of the loss are slightly too narrow.': few_texts,
                 'The score was not measured: there is no fine-tuned model.': no_score,
+                'An outcome without outliers is undefined: predictions are all alike.': undefined,
             }
         )
 

@@ -6,7 +6,6 @@ Shapes: M masks, L layers, N heads, E pairs.
 """
 
 import dataclasses
-import functools
 from collections.abc import Sequence
 from typing import ClassVar
 
@@ -30,6 +29,8 @@ from bert_secrets_jax.checks import check_enough, check_lengths
 from bert_secrets_jax.compute import Compute
 from bert_secrets_jax.data.tasks import Text, as_examples
 from bert_secrets_jax.model.weights import Pretrained
+from bert_secrets_jax.runs.result import drawn
+from bert_secrets_jax.stats.effects import Effects
 from bert_secrets_jax.stats.student import LEVEL
 
 SOURCE = 'cosine similarity, Reimers and Gurevych 2019, section 4'
@@ -54,10 +55,15 @@ class Similarity(EmbeddingEffects):
     source: ClassVar[str] = SOURCE
     FORMAT: ClassVar[int] = 4
 
-    def _drawings(self):
-        kinds = [name for name in self.outcomes.get('heads', ()) if name.startswith(_KIND)]
-        more = {'heads_kinds': functools.partial(_draw_kinds, kinds=kinds)} if kinds else {}
-        return super()._drawings() | more
+    def figures(self):
+        found = super().figures()
+        return found | drawn(self, heads_kinds=_draw_kinds) if self._kinds else found
+
+    @property
+    def _kinds(self) -> dict[str, Effects]:
+        """The effects of heads on the pairs of each kind, by its name."""
+        heads = self.outcomes.get('heads', {})
+        return {k.removeprefix(_KIND): v for k, v in heads.items() if k.startswith(_KIND)}
 
     def notes(self):
         return [
@@ -149,8 +155,8 @@ def similarity(
     return Similarity(baseline, sides, shape, outcomes)
 
 
-def _draw_kinds(result: Similarity, kinds: Sequence[str]):
-    each = {name.removeprefix(_KIND): result.outcomes['heads'][name] for name in kinds}
+def _draw_kinds(result: Similarity):
+    each = result._kinds
     red = min(one.red for one in each.values())
     return plots.head_grids(
         {kind: np.reshape(one.difference, result.shape) for kind, one in each.items()},

@@ -198,16 +198,15 @@ class WhereItChanges(Result):
 
     def _warnings(self) -> Iterator[Finding]:
         """Yield the warning about each schedule that has taught or changed nothing."""
-        so = 'this schedule is left out'
+        compared, so = self.compared, 'this schedule is left out'
         for name in self.changes:
-            p_values, which = self.p_learnt[name], f'the model in the middle under {name}'
-            at = _middle(p_values)
-            reached, p_value = float(self.reached[name][at]), float(p_values[at])
-            test = self.tested, reached, self.larger_class, p_value
-            found = not_learnt(which, test, self.dev_examples, so=so)
-            if name not in self.learnt:
+            p = self.p_learnt[name]
+            if not _taught(p):
+                at, which = _middle(p), f'the model in the middle under {name}'
+                test = self.tested, float(self.reached[name][at]), self.larger_class, float(p[at])
+                found = not_learnt(which, test, self.dev_examples, so=so)
                 yield dataclasses.replace(found, name=f'{found.name}: {name}')
-            elif name not in self.compared:
+            elif name not in compared:
                 said = 'Under {schedule}, no map changed, as if only the head learnt: {so}.'
                 numbers = {'schedule': name, 'so': so}
                 about = {'unit': 'change', 'source': SOURCE, 'warning': True, 'template': said}

@@ -3,6 +3,7 @@
 Shapes: M masks, L layers, N heads, E examples.
 """
 
+import collections
 import functools
 import math
 import operator
@@ -409,7 +410,7 @@ def _numbers(effects: Effects) -> dict[str, Any]:
         # A change must be so much greater to be shown to exceed the margin.
         'visible': _visible(effects) + outcome.scale * (outcome.margin - outcome.counts_from),
         'size': unit_of(effects),
-        **{word: int((effects.verdict == word).sum()) for word in _VERBS},
+        **collections.Counter(effects.verdict.tolist()),
     }
 
 
@@ -417,13 +418,12 @@ def _counted(effects: Effects, by: str) -> str:
     """Return the template of how many masks there are of each verdict."""
     worse = [effects.names[at] for at in np.flatnonzero(effects.verdict == WORSE).tolist()]
     which = f' ({", ".join(worse)})' * (0 < len(worse) <= _NAMED)
-    told = [f'{{{each}:{_VERBS[each]}}}' for each in _VERBS if each in effects.verdict]
-    shown = effects.matters.any()
-    whole = f' {{outcome}}{by}' if shown else ''
-    first = told.pop(0) + whole + which if shown else f'none is shown to change {{outcome}}{by}'
+    found = [each for each in _VERBS if each in effects.verdict]
+    whole, shown = f'{{outcome}}{by}', effects.matters.any()
     # The second of two directions need not name the outcome again.
-    told = [each + ' it' * (each.startswith('{better')) for each in told]
-    return ', '.join([first, *told]) + '.'
+    objects = {BETTER: ' it', found[0]: f' {whole}{which}'} if shown else {}
+    told = [f'{{{each}:{_VERBS[each]}}}{objects.get(each, "")}' for each in found]
+    return ', '.join(told if shown else [f'none is shown to change {whole}', *told]) + '.'
 
 
 def _left_open(effects: Effects) -> str:

@@ -4,13 +4,12 @@ Shapes: L layers, N heads.
 """
 
 import dataclasses
-import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from bert_secrets_jax.analyses.common import effects, marks
 from bert_secrets_jax.runs.cost import HEAD, MANY, Costs
-from bert_secrets_jax.runs.result import Result, drawn
+from bert_secrets_jax.runs.result import Result
 from bert_secrets_jax.stats.effects import Effects
 
 
@@ -24,7 +23,7 @@ class EmbeddingEffects(Result):
       outcomes: By the name of the set of masks, the effects by outcome. The first is drawn.
     """
 
-    source: ClassVar[str] = ''
+    source: ClassVar[str]
 
     baseline: str
     sides: str
@@ -35,29 +34,23 @@ class EmbeddingEffects(Result):
         return {name: effects.frame_of_outcomes(each, name) for name, each in self.outcomes.items()}
 
     def figures(self):
-        return drawn(self, **self._drawings())
+        return effects.drawn_sets(self, self.outcomes, effects=_draw_leading)
 
     def findings(self):
-        sets, found = list(self.outcomes.items()), []
-        for name, each in sets:
-            found += effects.findings_of_outcomes(each, name, source=self.source)
-        # An outcome that grows is 0 for the intact model, by its definition.
-        intact = [each for each in sets[0][1].values() if not each.outcome.grows]
-        return [*found, *(effects.intact_of(each, source=self.source) for each in intact)]
+        found = []
+        for name, outcomes in self.outcomes.items():
+            found += effects.findings_of_outcomes(outcomes, name, source=self.source)
+        for each in next(iter(self.outcomes.values())).values():
+            # An outcome that grows is 0 for the intact model, by its definition.
+            if not each.outcome.grows:
+                found.append(effects.intact_of(each, source=self.source))
+        return found
 
     def head_marks(self):
         if 'heads' not in self.outcomes:
             return []
         leading = next(iter(self.outcomes['heads'].values()))
         return marks.mark_effects(leading, self.shape, rank=marks.SIMILARITY)
-
-    def _drawings(self) -> dict[str, Callable]:
-        """Return the function that draws each figure from the result."""
-        return {
-            name: functools.partial(_draw_leading, name=name)
-            for name in self.outcomes
-            if name in effects.WITHOUT
-        }
 
 
 def embedded_cost(given, name: str, texts: str, **of: Any) -> Costs:
