@@ -1,9 +1,11 @@
 """The five patterns of attention and their shares (section 4.1, Figures 1 and 2)."""
 
 import dataclasses
+import functools
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
+import jax
 import numpy as np
 
 from bert_secrets_jax import paper, plots
@@ -32,12 +34,12 @@ from bert_secrets_jax.patterns.classes import CLASSES, TITLES
 from bert_secrets_jax.patterns.classifier import (
     FAR,
     Classifier,
+    judge_maps,
     load_classifier,
     pattern_comparisons,
     pattern_statistics,
 )
-from bert_secrets_jax.patterns.correct import Corrected, corrected
-from bert_secrets_jax.patterns.samples import MapSample, f1_of, predict
+from bert_secrets_jax.patterns.correct import Corrected, corrected, f1_of
 from bert_secrets_jax.runs.call import Call, call
 from bert_secrets_jax.runs.findings import how_many
 from bert_secrets_jax.runs.input import an_input
@@ -281,40 +283,31 @@ def clearest(
     Maps of fewer than 10 tokens are left out if there are longer ones.
     """
     shown = [each for each in maps if len(each.tokens) >= _LEGIBLE] or list(maps)
-    every = as_maps(shown)
-    logits = predict(classifier, every).astype(np.float64)
+    judge = jax.jit(functools.partial(judge_maps, classifier))
+    logits, heads = [], []
+    for each in shown:
+        # Few sizes, so few compilations.
+        length, padding = len(each.tokens), -len(each.tokens) % 64
+        padded = np.pad(each.attentions, [(0, 0), (0, 0), (0, padding), (0, padding)])
+        # The last token separates, and the same one stands between two texts.
+        sep = [token == each.tokens[-1] for token in each.tokens]
+        marks_of = {'token': np.ones(length, bool), 'sep': np.array(sep)}
+        marks_of = {name: np.pad(mark, (0, padding)) for name, mark in marks_of.items()}
+        judged = judge(padded, marks_of)
+        logits.append(np.asarray(judged, np.float64)[..., :-1].reshape(-1, len(CLASSES)))
+        heads += [(place, each.attentions[place]) for place in np.ndindex(judged.shape[:2])]
+    logits = np.concatenate(logits)
     odds = logits - np.logaddexp.reduce(logits, axis=1, keepdims=True)
     panels = {}
     for index, title in enumerate(TITLES):
         order = np.argsort(-odds[:, index], kind='stable')
         members = {}
         for number in order[logits[order].argmax(axis=1) == index]:
-            members.setdefault((every.layer[number], every.head[number]), number)
+            members.setdefault(*heads[number])
         panels[title] = tuple(
-            ClassExample(head_name(*head), every.values[number])
-            for head, number in list(members.items())[:_SHOWN]
+            ClassExample(head_name(*head), each) for head, each in list(members.items())[:_SHOWN]
         )
     return panels
-
-
-def as_maps(shown: Sequence[TokenMaps]) -> MapSample:
-    """Return the maps of all heads on some examples as single maps."""
-    maps = [each.attentions for each in shown]
-    places = [
-        (number, *place) for number, of in enumerate(maps) for place in np.ndindex(of.shape[:2])
-    ]
-    example, layer, head = np.array(places).T
-    # The last token separates, and the same one stands between two texts.
-    first_text = np.array([list(each.tokens).index(each.tokens[-1]) + 1 for each in shown])
-    return MapSample(
-        values=[maps[number][*place] for number, *place in places],
-        first_text=first_text[example],
-        source=np.full(len(places), ''),
-        example=example.astype(str),
-        layer=layer,
-        head=head,
-        text=example,
-    )
 
 
 def _draw_shares(result: Patterns):

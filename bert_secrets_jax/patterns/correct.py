@@ -123,3 +123,10 @@ def _smoothed(confusion: Int[np.ndarray, 'C C']) -> Float[np.ndarray, 'C C']:
 def _dirichlet(concentrations: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     drawn = np.maximum(rng.standard_gamma(concentrations), 1e-300)
     return drawn / drawn.sum(axis=-1, keepdims=True)
+
+
+def f1_of(confusions: np.ndarray) -> np.ndarray:
+    """Return the F1 of each class from confusions [..., C, C]; NaN for one that never occurs."""
+    both = confusions.sum(axis=-1) + confusions.sum(axis=-2)
+    right = np.einsum('...CC->...C', confusions)
+    return np.where(both > 0, 2 * right / np.maximum(both, 1), np.nan)

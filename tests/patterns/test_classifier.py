@@ -20,8 +20,8 @@ from bert_secrets_jax.patterns.classifier import (
     save_classifier,
 )
 from bert_secrets_jax.patterns.features import NUMBER
-from bert_secrets_jax.patterns.samples import MapSample, features_of, predict
 from tests.conftest import random_params, rarely, relative
+from tools.patterns.maps import MapSample, features_of, predict
 
 
 def _marks(length, padded, first=None):

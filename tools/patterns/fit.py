@@ -7,7 +7,7 @@ import numpy as np
 
 from bert_secrets_jax.patterns.classes import CLASSES
 from bert_secrets_jax.patterns.classifier import FAR, Classifier, standardised
-from bert_secrets_jax.patterns.samples import MapSample, features_of
+from tools.patterns.maps import MapSample, features_of
 
 # The kernel falls to 1/e where features differ by 1.4 standard deviations (root mean square), and
 # the labels carry about this much noise. Chosen leaving models out, on a flat optimum: from a third

@@ -23,7 +23,7 @@ from typing import Any
 from bert_secrets_jax.files import locked, write_csv
 from bert_secrets_jax.local import Handler, Refused, start
 from bert_secrets_jax.patterns.classes import CLASSES, TITLES
-from bert_secrets_jax.patterns.samples import MapSample
+from tools.patterns.maps import MapSample
 from tools.patterns.sample import labels_of, number_of, read_decisions, row_of, sheet
 
 # Seconds to wait for another process that writes the same file.

@@ -11,12 +11,13 @@ from bert_secrets_jax.files import read_record, write_atomically, write_csv, wri
 from bert_secrets_jax.local import serve_until_stopped
 from bert_secrets_jax.patterns.classes import CLASSES, TITLES
 from bert_secrets_jax.patterns.classifier import save_classifier
-from bert_secrets_jax.patterns.samples import MapSample, f1_of, features_of
+from bert_secrets_jax.patterns.correct import f1_of
 from bert_secrets_jax.programs.sources import Given
 from bert_secrets_jax.programs.study import Study
 from bert_secrets_jax.runs.run import digest
 from tools.patterns import page, rivals, sample
 from tools.patterns.fit import fit
+from tools.patterns.maps import MapSample, features_of
 from tools.patterns.sample import (
     ANNOTATED,
     LABELS_FILE,

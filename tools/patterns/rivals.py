@@ -16,9 +16,10 @@ import optax
 from bert_secrets_jax.finetune import loop
 from bert_secrets_jax.patterns.classes import CLASSES
 from bert_secrets_jax.patterns.classifier import Classifier, judge, standardised
-from bert_secrets_jax.patterns.samples import MapSample, f1_of, features_of
+from bert_secrets_jax.patterns.correct import f1_of
 from tools.patterns.cnn import SIDE, PatternCNN, image
 from tools.patterns.fit import class_weights, fit_features
+from tools.patterns.maps import MapSample, features_of
 from tools.patterns.sample import origins
 
 

@@ -17,7 +17,7 @@ from bert_secrets_jax.files import as_cell, read_arrays, read_bytes, write_array
 from bert_secrets_jax.measure.token_maps import each_map
 from bert_secrets_jax.model.weights import Pretrained, check_whole
 from bert_secrets_jax.patterns.classes import CLASSES
-from bert_secrets_jax.patterns.samples import ARRAYS, MapSample
+from tools.patterns.maps import ARRAYS, MapSample
 
 # Loaded where it is used, since it is slow.
 if TYPE_CHECKING:

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from bert_secrets_jax.patterns.samples import MapSample
 from tests.programs.conftest import study  # noqa: F401
+from tools.patterns.maps import MapSample
 
 LENGTHS = (5, 7, 6, 4)
 

@@ -10,8 +10,8 @@ import sklearn.metrics
 import bert_secrets_jax as bs
 from bert_secrets_jax.patterns.classes import CLASSES
 from bert_secrets_jax.patterns.classifier import judge, load_classifier, standardised
-from bert_secrets_jax.patterns.samples import MapSample, features_of, predict
 from tools.patterns import rivals
+from tools.patterns.maps import MapSample, features_of, predict
 from tools.patterns.sample import (
     ANNOTATED,
     MAPS_FILE,

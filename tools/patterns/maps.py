@@ -68,10 +68,3 @@ def _features(padded, lengths, first_text):
 def predict(classifier: Classifier, maps: MapSample) -> np.ndarray:
     """Return the logits of each map [M, C]."""
     return np.asarray(judge(classifier, features_of(maps)))[:, :-1]
-
-
-def f1_of(confusions: np.ndarray) -> np.ndarray:
-    """Return the F1 of each class from confusions [..., C, C]; NaN for one that never occurs."""
-    both = confusions.sum(axis=-1) + confusions.sum(axis=-2)
-    right = np.einsum('...CC->...C', confusions)
-    return np.where(both > 0, 2 * right / np.maximum(both, 1), np.nan)
