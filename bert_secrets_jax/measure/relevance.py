@@ -18,7 +18,6 @@ Shapes: B examples, L layers, N heads, T query tokens, S key tokens, H width of 
 width, C classes; in equations F intermediate width, G the two factors of a gated layer, P summands.
 """
 
-import dataclasses
 import functools
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
@@ -39,7 +38,6 @@ from bert_secrets_jax.model.config import SEQUENCES, TOKENS, BertConfig
 from bert_secrets_jax.model.encoder import turned
 from bert_secrets_jax.model.parts import ACTIVATIONS
 from bert_secrets_jax.model.weights import Pretrained
-from bert_secrets_jax.ranges import Part, Positive, check_ranges
 
 Hidden = Float[Array, 'B T D']
 
@@ -59,39 +57,32 @@ class Linearised:
 LINEAR = Linearised()
 
 
-@dataclasses.dataclass(frozen=True)
-class Rule(Linearised):
-    """How a linear step distributes the relevance of an output: the alpha-beta rule.
+class AlphaBeta(Linearised):
+    """Steps whose backward pass distributes the relevance of an output: the alpha-beta rule.
 
-    The share alpha, between 0 and 1, goes to inputs with a positive contribution to the output, in
-    proportion to it. The rest, beta, goes to those with a negative contribution, so that all
-    relevance stays positive. Sums that contributions are divided by are greater by epsilon: the
-    contributions of a sign that add up to far less get a share in proportion to their sum.
+    Half of it (alpha) goes to inputs with a positive contribution to the output, in proportion to
+    it. The rest (beta) goes to those with a negative contribution, so that all relevance stays
+    positive. Sums that contributions are divided by are greater by epsilon, 1e-5: the contributions
+    of a sign that add up to far less get a share in proportion to their sum. So does the published
+    code.
     """
 
-    # At 0 and 1, outputs whose contributions are all of the other sign would lose theirs.
-    alpha: Part = 0.5
-    epsilon: Positive = 1e-5
-
-    def __post_init__(self):
-        check_ranges(self)
-
     def linear(self, equation: str, inputs: Array, weights: Array) -> Array:
-        return linear(self, equation, inputs, weights)
+        return linear(equation, inputs, weights)
 
     def scaled(self, inputs: Array, factors: Array) -> Array:
         # The inputs pass on what the outputs have.
         return inputs + jax.lax.stop_gradient(inputs * factors - inputs)
 
 
-PUBLISHED = Rule(alpha=0.5, epsilon=1e-5)  # the settings of the published code
+ALPHA_BETA = AlphaBeta()
+ALPHA, EPSILON = 0.5, 1e-5
 
 
 def head_relevance(
     pretrained: Pretrained,
     batches: Iterable[Batch],
     *,
-    rule: Rule = PUBLISHED,
     head_mask: Shaped[np.ndarray, 'L N'] | None = None,
     keep_values: bool = False,
     mesh: Mesh | None = None,
@@ -123,21 +114,16 @@ def head_relevance(
         )
     return stream(
         (pretrained,), batches, {'relevance': _relevance}, head_mask=head_mask, baseline='zero',
-        keep_values=keep_values, mesh=mesh, maps_of=relevances(rule),
+        keep_values=keep_values, mesh=mesh, maps_of=relevances,
     )['relevance']  # fmt: skip
 
 
-@functools.cache
-def relevances(rule: Rule):
-    """Return a function that gives the relevance of heads in the place of the maps of a batch."""
-
-    def maps_of(bert, params, batch: Batch, **options) -> Float[Array, 'B L N 1 1']:
-        output = bert.apply({'params': params}, **batch.inputs, **options)
-        start = functools.partial(_start, bert.config, attention_mask=batch.attention_mask)
-        _, of_heads = walk_back(rule, bert, params, output, batch.attention_mask, start)
-        return of_heads[..., None, None]
-
-    return maps_of
+def relevances(bert, params, batch: Batch, **options) -> Float[Array, 'B L N 1 1']:
+    """Return the relevance of heads in the place of the maps of a batch."""
+    output = bert.apply({'params': params}, **batch.inputs, **options)
+    start = functools.partial(_start, bert.config, attention_mask=batch.attention_mask)
+    _, of_heads = walk_back(ALPHA_BETA, bert, params, output, batch.attention_mask, start)
+    return of_heads[..., None, None]
 
 
 def walk_back(
@@ -315,8 +301,8 @@ def activated(steps: Linearised, activation: str, x):
     return steps.scaled(x, slope)
 
 
-@functools.partial(jax.custom_vjp, nondiff_argnums=(0, 1))
-def linear(rule: Rule, equation: str, inputs, weights):
+@functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
+def linear(equation: str, inputs, weights):
     """Return `einsum(equation, inputs, weights)`, whose backward pass carries relevance.
 
     With z_ij = x_i w_ij, the contribution of input i to output j, the input receives
@@ -330,11 +316,11 @@ def linear(rule: Rule, equation: str, inputs, weights):
     return product(equation, inputs, weights)
 
 
-def _forward(rule, equation, inputs, weights):
+def _forward(equation, inputs, weights):
     return product(equation, inputs, weights), (inputs, weights)
 
 
-def _backward(rule, equation, saved, relevance):
+def _backward(equation, saved, relevance):
     inputs, weights = saved
     signed = jnp.maximum(inputs, 0), jnp.minimum(inputs, 0)
     above, below = jnp.maximum(weights, 0), jnp.minimum(weights, 0)
@@ -347,8 +333,8 @@ def _backward(rule, equation, saved, relevance):
 
     positive, to_positive = contributed(above, below)
     negative, to_negative = contributed(below, above)
-    for_positive = rule.alpha / (positive + rule.epsilon)
-    for_negative = (1 - rule.alpha) / (negative - rule.epsilon)
+    for_positive = ALPHA / (positive + EPSILON)
+    for_negative = (1 - ALPHA) / (negative - EPSILON)
     total = for_positive * positive + for_negative * negative
     relevance = jnp.where(total > 0, relevance / jnp.where(total > 0, total, 1), 0)
     for_above = to_positive(for_positive * relevance)

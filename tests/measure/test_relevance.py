@@ -14,16 +14,16 @@ import pytest
 
 from bert_secrets_jax.data.encoding import encode
 from bert_secrets_jax.measure import relevance as module
-from bert_secrets_jax.measure.relevance import PUBLISHED, Rule, head_relevance, linear
+from bert_secrets_jax.measure.relevance import ALPHA, ALPHA_BETA, EPSILON, head_relevance, linear
 from tests.conftest import PAIRS, RELATIVES, relative
 from tests.contributions.reference import random_model
 
 
-def distributed(contributions, relevance, rule):
+def distributed(contributions, relevance):
     """Return what inputs [I] receive of outputs [O] with relevance, by contributions [I, O]."""
     positive, negative = np.maximum(contributions, 0), np.minimum(contributions, 0)
-    shares = rule.alpha * positive / (positive.sum(axis=0) + rule.epsilon)
-    shares += (1 - rule.alpha) * negative / (negative.sum(axis=0) - rule.epsilon)
+    shares = ALPHA * positive / (positive.sum(axis=0) + EPSILON)
+    shares += (1 - ALPHA) * negative / (negative.sum(axis=0) - EPSILON)
     given = shares.sum(axis=0)
     return (shares / np.where(given, given, 1)) @ relevance
 
@@ -65,16 +65,13 @@ def written_again(steps, model, output, mask, shift):
 
 
 @pytest.mark.parametrize(
-    ('model_type', 'change', 'rule'),
+    ('model_type', 'change'),
     [
-        *((name, None, PUBLISHED) for name in RELATIVES),
-        ('bert', of_tokens, PUBLISHED), ('modernbert', of_tokens, PUBLISHED),
-        ('modernbert', of_means, PUBLISHED), ('bert', None, Rule(alpha=0.9, epsilon=1e-2)),
+        *((name, None) for name in RELATIVES), ('bert', of_tokens), ('modernbert', of_tokens),
+        ('modernbert', of_means),
     ],
 )  # fmt: skip
-def test_the_walk_is_that_of_autodiff_and_loses_nothing(
-    config, tokenizer, model_type, change, rule
-):
+def test_the_walk_is_that_of_autodiff_and_loses_nothing(config, tokenizer, model_type, change):
     """Through the model, written again as steps that each distribute all the relevance they get."""
     mine = relative(config, model_type)
     model = random_model(change(mine) if change else mine, tokenizer)
@@ -85,16 +82,16 @@ def test_the_walk_is_that_of_autodiff_and_loses_nothing(
     def walked(params):
         output = model.bert.apply({'params': params}, **batch.inputs)
         start = functools.partial(module._start, model.config, attention_mask=mask)
-        steps = functools.partial(written_again, rule, model, output, mask)
+        steps = functools.partial(written_again, ALPHA_BETA, model, output, mask)
         logits, back = jax.vjp(steps, jnp.zeros((len(mask), 3, 4)))
-        carried, _ = module.walk_back(rule, model.bert, params, output, mask, start)
+        carried, _ = module.walk_back(ALPHA_BETA, model.bert, params, output, mask, start)
         return output.logits, logits, back(start(logits))[0], carried.sum(axis=(1, 2))
 
     expected, logits, of_heads, carried = (each[real] for each in walked(model.params))
     seen = slice(None) if logits.ndim == 2 else np.asarray(mask, bool)[real]
     np.testing.assert_allclose(logits[seen], expected[seen], atol=2e-5)
     np.testing.assert_allclose(carried, 1, rtol=1e-4)
-    found = head_relevance(model, [batch], rule=rule, keep_values=True)
+    found = head_relevance(model, [batch], keep_values=True)
     np.testing.assert_allclose(found.values[batch.example[real]], of_heads, rtol=1e-3, atol=1e-6)
     np.testing.assert_allclose(found.mean, found.values.mean(axis=0), rtol=1e-5)
     assert found.count == len(PAIRS) and found.mean.std() > 1e-4
@@ -105,13 +102,11 @@ def test_the_walk_is_that_of_autodiff_and_loses_nothing(
 @hypothesis.given(
     arrays.arrays(np.float32, (2, 5), elements=st.floats(-4, 4, width=16)),
     arrays.arrays(np.float32, (5, 3), elements=st.floats(-4, 4, width=16)),
-    st.floats(0.05, 0.95),
 )
-def test_a_linear_step_hands_on_all_it_has(inputs, weights, alpha):
-    rule = Rule(alpha=alpha)
+def test_a_linear_step_hands_on_all_it_has(inputs, weights):
     relevance = np.array([[1, 0.5, 2], [0, 3, 1]], np.float32)
     outputs, back = jax.vjp(
-        functools.partial(linear, rule, 'BI,IO->BO'), jnp.asarray(inputs), jnp.asarray(weights)
+        functools.partial(linear, 'BI,IO->BO'), jnp.asarray(inputs), jnp.asarray(weights)
     )
     np.testing.assert_allclose(outputs, inputs @ weights, rtol=1e-5, atol=1e-5)
     received, of_weights = back(jnp.asarray(relevance))
@@ -121,7 +116,7 @@ def test_a_linear_step_hands_on_all_it_has(inputs, weights, alpha):
     np.testing.assert_allclose(received.sum(axis=1), expected.sum(axis=1), rtol=1e-4)
     for row in range(2):
         np.testing.assert_allclose(
-            received[row], distributed(contributions[row].astype(np.float64), relevance[row], rule),
+            received[row], distributed(contributions[row].astype(np.float64), relevance[row]),
             rtol=1e-3, atol=1e-5,
         )  # fmt: skip
 
@@ -146,8 +141,3 @@ def test_what_is_refused(config, tokenizer, untyped):
     mine = dataclasses.replace(config, label_names=())
     with pytest.raises(ValueError, match=r'none \(bert, 3 layers, 4 heads, width 24\)'):
         head_relevance(random_model(mine, tokenizer), batches)
-    for alpha in (0, 1, 2, float('nan')):
-        with pytest.raises(ValueError, match='alpha=.* must be a number from 1e-06 to 0.999999'):
-            Rule(alpha=alpha)
-    with pytest.raises(ValueError, match='epsilon=0 must be a number from 0 .* but not 0'):
-        Rule(epsilon=0)
