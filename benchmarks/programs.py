@@ -23,7 +23,7 @@ from bert_secrets_jax.finetune import steps
 from bert_secrets_jax.finetune.loop import TrainState
 from bert_secrets_jax.finetune.optimizers import make_optimizer
 from bert_secrets_jax.measure.catalogue import CATALOGUE, changed, of_second
-from bert_secrets_jax.measure.stream import Work, step
+from bert_secrets_jax.measure.stream import step
 from bert_secrets_jax.model.bert import Bert, param_shapes
 from bert_secrets_jax.model.encoder import scope_of
 
@@ -174,9 +174,8 @@ def _logits(bert, params, batch, head_mask):
 def _stream(setup: Setup, statistics: Mapping[str, Callable], models: int = 1) -> Program:
     """Return one step of the streaming pass, after the first batch."""
     bert = (setup.bert,) * models
-    work = Work(bert, tuple(statistics.items()), len(statistics), 'uniform')
-    arguments = (setup.params,) * models, setup.batch
-    return Program(jax.jit(step, static_argnums=0), (work, *arguments, None))
+    one_step = functools.partial(step, bert, tuple(statistics.items()), tables=len(statistics))
+    return Program(jax.jit(one_step), ((setup.params,) * models, setup.batch))
 
 
 def collect(setup: Setup) -> Program:

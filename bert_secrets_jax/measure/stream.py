@@ -88,7 +88,7 @@ def stream(
     reducers = {key: each.reducer() for key, each in reductions.items()}
     functions: dict[Any, Any] = tables | {key: each.statistic for key, each in reductions.items()}
     berts = tuple(model.bert for model in models)
-    work = Work(berts, tuple(functions.items()), len(tables), baseline, maps_of)
+    how = {'tables': len(tables), 'baseline': baseline, 'maps_of': maps_of}
     state, kept = None, []
     for batch in listed(batches):
         numbers = np.asarray(batch.example)
@@ -96,7 +96,7 @@ def stream(
             check_split(batch, mesh.shape[DATA])
             batch = split(batch, mesh)
         before = state
-        moments, values = step(work, params, batch, head_mask)
+        moments, values = step(berts, tuple(functions.items()), params, batch, head_mask, **how)
         state = moments if state is None else merged(state, moments)
         for reducer, value in zip(reducers.values(), values[len(tables) :], strict=True):
             reducer.add(numbers[numbers >= 0], fetch(value)[numbers >= 0])
@@ -116,17 +116,6 @@ def stream(
     return {key: found[key] for key in statistics}
 
 
-@dataclasses.dataclass(frozen=True)
-class Work:
-    """The static argument of a step."""
-
-    models: tuple[Bert, ...]
-    statistics: tuple[tuple[Hashable, Callable], ...]  # keys and functions, as in `stream`
-    tables: int  # so many of these come first, of which moments are needed
-    baseline: str
-    maps_of: MapsOf = learned_maps
-
-
 @flax.struct.dataclass
 class Moments:
     """Weighted sums that merge without cancellation (Chan et al. 1979)."""
@@ -137,21 +126,26 @@ class Moments:
 
 
 def step(
-    work: Work,
+    models: tuple[Bert, ...],
+    statistics: tuple[tuple[Hashable, Callable], ...],
     params: tuple[Mapping[str, Any], ...],
     batch: Batch,
-    head_mask: Float[Array, 'L N'] | Float[Array, 'B L N'] | None,
+    head_mask: Float[Array, 'L N'] | Float[Array, 'B L N'] | None = None,
+    *,
+    tables: int,
+    baseline: str = 'uniform',
+    maps_of: MapsOf = learned_maps,
 ) -> tuple[list[Moments], list[Float[Array, 'B L N ...']]]:
-    """Measure one batch: the moments of tables, and all values for each example or NaN.
+    """Measure one batch: the moments of the first `tables`, and all values or NaN by example.
 
-    The maps are one compiled program and the statistics another, so that passes over the same
-    texts share the first.
+    The maps are one compiled program and the statistics, with their keys as in `stream`, another,
+    so that passes over the same texts share the first.
     """
     maps = [
-        maps_in(work.maps_of, bert, work.baseline, of_model, batch, head_mask)
-        for bert, of_model in zip(work.models, params, strict=True)
+        maps_in(maps_of, bert, baseline, of_model, batch, head_mask)
+        for bert, of_model in zip(models, params, strict=True)
     ]
-    return _measured(work.statistics, work.tables, batch.marks, batch.example, maps)
+    return _measured(statistics, tables, batch.marks, batch.example, maps)
 
 
 def maps_in(
