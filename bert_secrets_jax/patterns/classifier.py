@@ -129,28 +129,20 @@ _POSITIVE = Range(0, float(np.finfo(float).max), whole=False, without=0)
 
 def _are_weights(arrays: Mapping[str, np.ndarray]) -> bool:
     """Whether arrays are those of a classifier, of the features of this version, all finite."""
-    if arrays.keys() != {'center', 'scale', 'known', 'weights'}:
-        return False
-    maps = len(np.atleast_1d(arrays['weights']))
+    maps = len(np.atleast_1d(arrays.get('weights', 0)))
     shapes = {'center': (NUMBER,), 'scale': (NUMBER,), 'known': (maps, NUMBER)}
     shapes['weights'] = (maps, len(CLASSES))
-    return maps > 0 and all(
-        array.shape == shapes[name] and array.dtype == np.float32 and np.isfinite(array).all()
-        for name, array in arrays.items()
+    is_whole = maps > 0 and {name: each.shape for name, each in arrays.items()} == shapes
+    return is_whole and all(
+        each.dtype == np.float32 and np.isfinite(each).all() for each in arrays.values()
     )
 
 
 def _are_confusions(value: Any) -> bool:
     """Whether a value is a list of tables of counts, of classes by classes; it may be empty."""
-
-    def has_every_class(rows) -> bool:
-        return isinstance(rows, list) and len(rows) == len(CLASSES)
-
-    return isinstance(value, list) and all(
-        has_every_class(table)
-        and all(has_every_class(row) and all(each in _MAPS for each in row) for row in table)
-        for table in value
-    )
+    counts = np.array(value, object)
+    is_filled = counts.shape[1:] == (len(CLASSES), len(CLASSES))
+    return (is_filled or value == []) and all(each in _MAPS for each in counts.flat)
 
 
 _MAPS = Range(0, 10**9)

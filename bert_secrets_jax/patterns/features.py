@@ -9,11 +9,9 @@ Shapes: T positions, R = T + 1 rows, K offsets of a key from its query, G groups
 features.
 """
 
-from typing import NamedTuple
-
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Float, Int
 
 from bert_secrets_jax.measure.exact import product
 
@@ -37,7 +35,7 @@ def features(
     The first text is [CLS] A [SEP], and as long as the whole where there is a single one.
     """
     more = max(0, _LEAST - len(attention))
-    tokens = _tokens(len(attention) + more, length, first_text)
+    tokens = _Tokens(len(attention) + more, length, first_text)
     attention = jnp.pad(attention.astype(jnp.float32), ((0, more + 1), (0, more)))
     n = tokens.n
     # A where, since padding may hold anything.
@@ -48,9 +46,9 @@ def features(
     roots = jnp.sqrt(rows)
     log = _log(rows, n) * tokens.cells
     # Beside those of even attention, so that sums of an all but even map are as exact as others.
-    sums = _sums(rows, 1 / n, tokens)
-    sums_of_roots = _sums(roots, 1 / jnp.sqrt(n), tokens)
-    sums_of_log = _sums(log, 0.0, tokens)
+    sums = _Sums(rows, 1 / n, tokens)
+    sums_of_roots = _Sums(roots, 1 / jnp.sqrt(n), tokens)
+    sums_of_log = _Sums(log, 0.0, tokens)
     return jnp.concatenate(
         [
             _scale_features(sums_of_roots, jnp.sqrt(n), jnp.sqrt(lines * n), tokens),
@@ -63,85 +61,48 @@ def features(
     )
 
 
-class _Tokens(NamedTuple):
+class _Tokens:
     """The values that all maps, which have a row more (`_along_diagonals`), of an example share."""
 
-    real: _ByToken  # 1 for tokens, 0 for padding
-    n: Float[Array, '']  # the number of tokens
-    first_text: Int[Array, '']  # the number of tokens in the first text
-    text: Bool[Array, ' T']  # whether a place is in the first text
-    special: _ByToken  # 1 for the special tokens
-    cells: _Map  # 1 where both are tokens
-    # 1 for the rows of each third of the map, of the first text, and of the words of each text.
-    groups: Float[Array, 'G R']
-    offsets: Int[Array, ' K']  # of each diagonal, from the lower left
-    sizes: Float[Array, ' K']  # its number of cells
-    near: Float[Array, '7 T']  # 1 where a near diagonal has a cell, by the row of the cell
-
-    @property
-    def thirds(self) -> Array:
-        """[3, T] 1 for the rows of each third."""
-        return self.groups[:3, :-1]
-
-    @property
-    def words(self) -> Array:
-        """[2, T] 1 for the tokens of each text that are not special."""
-        return self.groups[4:, :-1]
-
-    @property
-    def same(self) -> Array:
-        """[] How many cells have both ends in one text."""
-        first = self.groups[3].sum()
-        return jnp.square(first) + jnp.square(self.n - first)
-
-    @property
-    def two(self) -> Array:
-        """[] Whether there are two texts."""
-        return jnp.any(self.real * (1 - self.text) > 0)
+    def __init__(self, room: int, length: Int[Array, ''], first_text: Int[Array, '']):
+        places = jnp.arange(room)
+        self.real = real = (places < length).astype(jnp.float32)  # [T] 1 for tokens
+        self.n = n = length.astype(jnp.float32)
+        self.first_text = first_text  # the number of tokens in the first text
+        self.text = text = places < first_text  # [T] whether a place is in the first text
+        special = (places == 0) | (places == first_text - 1) | (places == length - 1)
+        self.special = special * real  # [T] 1 for the special tokens
+        third = jnp.floor((places + 0.5) / n * 3)
+        self.thirds = (third[None] == jnp.arange(3)[:, None]) * real[None]  # [3, T] by row
+        # [2, T] 1 for the tokens of each text that are not special.
+        self.words = (real * (1 - self.special))[None] * jnp.stack([text, 1 - text])
+        rows = jnp.concatenate([self.thirds, text[None] * real[None], self.words])
+        # [6, R] 1 for the rows of each third of the map, of the first text, and of all words.
+        self.groups = jnp.pad(rows, ((0, 0), (0, 1)))
+        self.cells = jnp.pad(real, (0, 1))[:, None] * real[None]  # [R, T] 1 where both are tokens
+        self.offsets = jnp.arange(2 * room) - (room - 1)  # [K] of diagonals, from the lower left
+        self.sizes = jnp.maximum(n - jnp.abs(self.offsets), 0)  # [K] the numbers of their cells
+        # [7, T] 1 where a near diagonal has a cell, by the row of the cell.
+        self.near = _shifted(real) * real[None]
+        first = rows[3].sum()
+        self.same = jnp.square(first) + jnp.square(n - first)  # cells with both ends in one text
+        self.two = jnp.any(real * (1 - text) > 0)  # whether there are two texts
 
 
-def _tokens(room: int, length, first_text) -> _Tokens:
-    places = jnp.arange(room)
-    real = (places < length).astype(jnp.float32)
-    n = length.astype(jnp.float32)
-    text = places < first_text
-    special = ((places == 0) | (places == first_text - 1) | (places == length - 1)) * real
-    words = real * (1 - special)
-    third = jnp.floor((places + 0.5) / n * 3)
-    thirds = (third[None] == jnp.arange(3)[:, None]) * real[None]
-    texts = jnp.stack([text * real, words * text, words * (1 - text)])
-    groups = jnp.pad(jnp.concatenate([thirds, texts]), ((0, 0), (0, 1)))
-    cells = jnp.pad(real, (0, 1))[:, None] * real[None]
-    offsets = jnp.arange(2 * room) - (room - 1)
-    sizes = jnp.maximum(n - jnp.abs(offsets), 0)
-    near = _shifted(real) * real[None]
-    return _Tokens(real, n, first_text, text, special, cells, groups, offsets, sizes, near)
-
-
-class _Sums(NamedTuple):
+class _Sums:
     """Sums over the cells of a map, less a constant each; all that is linear comes from them."""
 
-    groups: Float[Array, 'G T']  # of each column, over the rows of each group
-    rows: _ByToken  # of each row
-    diagonals: Float[Array, ' K']  # along each diagonal
-    mean: Float[Array, '']  # of the cells
-    deviation: Float[Array, '']  # the standard deviation of the cells
-    constant: Array | float  # the number that was taken from each cell
-
-    @property
-    def columns(self) -> Array:
-        """[T] Of each column."""
-        return self.groups[:3].sum(axis=0)
-
-
-def _sums(values: _Map, constant, tokens: _Tokens) -> _Sums:
-    values = (values - constant) * tokens.cells
-    rows = _by_row(values, tokens)[:-1]
-    mean = rows.sum() / tokens.n**2
-    squares = product('TS,TS->', values, values) / tokens.n**2
-    deviation = jnp.sqrt(jnp.maximum(squares - mean**2, 0))
-    groups = product('GT,TS->GS', tokens.groups, values)
-    return _Sums(groups, rows, _along_diagonals(values), mean, deviation, constant)
+    def __init__(self, values: _Map, constant: Array | float, tokens: _Tokens):
+        values = (values - constant) * tokens.cells
+        self.constant = constant
+        self.groups = product('GT,TS->GS', tokens.groups, values)  # [6, T] of columns, by group
+        self.columns = self.groups[:3].sum(axis=0)  # [T] of each column
+        self.rows = _by_row(values, tokens)[:-1]  # [T] of each row
+        self.diagonals = _along_diagonals(values)  # [K] along each diagonal
+        self.mean = self.rows.sum() / tokens.n**2  # of the cells
+        squares = product('TS,TS->', values, values) / tokens.n**2
+        # The standard deviation of the cells.
+        self.deviation = jnp.sqrt(jnp.maximum(squares - self.mean**2, 0))
 
 
 def _by_row(values: _Map, tokens: _Tokens) -> Float[Array, ' R']:
