@@ -2,7 +2,7 @@
 
 All get the same maps. The loop is, for each text and each head, the divergence from all heads at
 once (Clark et al. 2019, the code beside section 6): in NumPy, as published, and in PyTorch, which
-uses all cores. Ours is the statistic of the streaming pass (`measure/divergence.py`).
+uses all cores. Ours is the statistic of the streaming pass (`measure/statistics.py`).
 """
 
 import functools
@@ -12,7 +12,7 @@ import numpy as np
 
 from benchmarks.cases import Case
 from benchmarks.timing import Question, Way
-from bert_secrets_jax.measure.divergence import SMOOTHING, head_divergences
+from bert_secrets_jax.measure.statistics import SMOOTHING, head_divergences
 
 
 def by_a_loop(maps, log, zeros):

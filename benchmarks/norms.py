@@ -15,7 +15,7 @@ import bert_secrets_jax as bs
 from benchmarks.cases import Case
 from benchmarks.timing import Question, Way
 from bert_secrets_jax.contributions import norms
-from bert_secrets_jax.contributions.layers import each_layer
+from bert_secrets_jax.contributions.norms import each_layer
 
 STATISTICS = ['[CLS]', 'all [SEP]', 'period or comma', 'self', 'previous token', 'next token']
 

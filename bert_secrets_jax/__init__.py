@@ -89,9 +89,14 @@ if TYPE_CHECKING:
     from bert_secrets_jax.finetune.pairs import finetune_embedding
     from bert_secrets_jax.finetune.train import Finetuned, finetune
     from bert_secrets_jax.measure import catalogue, links, statistics
-    from bert_secrets_jax.measure.catalogue import Described, measure, measure_change
-    from bert_secrets_jax.measure.collect import HeadTable, collect, compare
-    from bert_secrets_jax.measure.tables import to_frame, top_heads
+    from bert_secrets_jax.measure.catalogue import (
+        Described,
+        collect,
+        compare,
+        measure,
+        measure_change,
+    )
+    from bert_secrets_jax.measure.tables import HeadTable, to_frame, top_heads
     from bert_secrets_jax.measure.token_maps import TokenMaps, to_bertviz
     from bert_secrets_jax.measure.words import named_words, word_maps
     from bert_secrets_jax.model.bert import Bert, BertOutput
@@ -112,10 +117,9 @@ if TYPE_CHECKING:
     from bert_secrets_jax.programs.comparing import compare_runs
     from bert_secrets_jax.pruning.gates import GateConfig, Gated, train_gates
     from bert_secrets_jax.pruning.outliers import find_outliers, without_dimensions
-    from bert_secrets_jax.pruning.removal import remove_heads, restore_heads
+    from bert_secrets_jax.pruning.removal import remove_heads, restore_heads, without_heads
     from bert_secrets_jax.pruning.shapley import Shapley, shapley_values
     from bert_secrets_jax.pruning.steps import nested_masks
-    from bert_secrets_jax.pruning.subnetworks import without_heads
     from bert_secrets_jax.report.explorer import Explorer
     from bert_secrets_jax.runs.result import Finding, Result
     from bert_secrets_jax.runs.results import read_results

@@ -22,10 +22,16 @@ from bert_secrets_jax.analyses.declaration import analysis
 from bert_secrets_jax.compute import Compute
 from bert_secrets_jax.contributions import faithfulness as tests
 from bert_secrets_jax.contributions import scores as scoring
-from bert_secrets_jax.contributions.decomposition import check_classifies
 from bert_secrets_jax.contributions.faithfulness import MEASURES, SHARES, Compared, Faithfulness
 from bert_secrets_jax.contributions.integrated import STEPS, Steps
-from bert_secrets_jax.contributions.scores import METHODS, RANDOM, SOURCES, TIMES_INPUT, TokenScores
+from bert_secrets_jax.contributions.scores import (
+    METHODS,
+    RANDOM,
+    SOURCES,
+    TIMES_INPUT,
+    TokenScores,
+    check_classifies,
+)
 from bert_secrets_jax.data.encoding import tokenize
 from bert_secrets_jax.data.tasks import Text, as_examples
 from bert_secrets_jax.finetune.metrics import predictions

@@ -16,7 +16,7 @@ from bert_secrets_jax.checks import check_enough
 from bert_secrets_jax.data.tasks import Text
 from bert_secrets_jax.extras import require
 from bert_secrets_jax.measure.catalogue import ENTROPY, UNIFORM, Described, named
-from bert_secrets_jax.measure.divergence import head_divergences
+from bert_secrets_jax.measure.statistics import head_divergences
 from bert_secrets_jax.model.weights import Pretrained
 from bert_secrets_jax.names import head_name
 from bert_secrets_jax.runs.findings import measured

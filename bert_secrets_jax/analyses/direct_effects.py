@@ -21,8 +21,8 @@ from bert_secrets_jax.analyses.common.models import Models, check_several, label
 from bert_secrets_jax.analyses.common.tables import OF_SHARES, grids_frame
 from bert_secrets_jax.analyses.declaration import analysis
 from bert_secrets_jax.compute import Compute
-from bert_secrets_jax.contributions.decomposition import check_classifies
 from bert_secrets_jax.contributions.direct import direct_parts
+from bert_secrets_jax.contributions.scores import check_classifies
 from bert_secrets_jax.data.encoding import bucket, tokenize
 from bert_secrets_jax.data.masking import Masking, mask_words
 from bert_secrets_jax.data.tasks import Text, as_examples

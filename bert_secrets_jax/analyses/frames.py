@@ -37,7 +37,7 @@ from bert_secrets_jax.measure.links import (
     link_tests,
     with_random_links,
 )
-from bert_secrets_jax.measure.token_maps import each_map
+from bert_secrets_jax.measure.token_maps import each_kind
 from bert_secrets_jax.model.weights import Pretrained
 from bert_secrets_jax.names import head_name
 from bert_secrets_jax.ranges import Count
@@ -253,7 +253,8 @@ def _maps(
     drawn = np.random.default_rng(seed).permutation(linked)[:shown].tolist()
     best = np.array(np.unravel_index(np.argsort(-score, axis=None)[:2], score.shape)).T
     found = []
-    for example, maps in zip(drawn, each_map(pretrained, encoded, drawn), strict=True):
+    for example, kinds in zip(drawn, each_kind(pretrained, encoded, drawn), strict=True):
+        maps = kinds['weights']
         ids = encoded.input_ids[example, : maps.shape[-1]].tolist()
         tokens, pairs = pretrained.tokenizer.convert_ids_to_tokens(ids), marked[example]
         linked = pairs[pairs[:, 2] >= 0]

@@ -31,9 +31,9 @@ from bert_secrets_jax.data.masking import Masking, mask_words
 from bert_secrets_jax.data.tasks import Example, Text, as_examples
 from bert_secrets_jax.finetune.losses import task_loss
 from bert_secrets_jax.measure.catalogue import ENTROPY, SHARE, UNIFORM, named
-from bert_secrets_jax.measure.collect import HeadTable
 from bert_secrets_jax.measure.colours import Colours
 from bert_secrets_jax.measure.gradients import OTHERS, gradient_importance, masked_lm_loss
+from bert_secrets_jax.measure.tables import HeadTable
 from bert_secrets_jax.model.config import MASKED_LM, SEQUENCES
 from bert_secrets_jax.model.weights import Pretrained
 from bert_secrets_jax.names import head_name

@@ -15,8 +15,7 @@ from bert_secrets_jax.analyses.common.texts import TextSettings, batches_of, wit
 from bert_secrets_jax.analyses.declaration import with_subject
 from bert_secrets_jax.checks import check_enough
 from bert_secrets_jax.data.tasks import Text
-from bert_secrets_jax.measure.divergence import head_divergences
-from bert_secrets_jax.measure.statistics import Maps, Marks
+from bert_secrets_jax.measure.statistics import Maps, Marks, head_divergences
 from bert_secrets_jax.measure.stream import stream
 from bert_secrets_jax.model.weights import Pretrained
 from bert_secrets_jax.runs.findings import measured

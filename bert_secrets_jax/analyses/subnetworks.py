@@ -35,9 +35,9 @@ from bert_secrets_jax.finetune.metrics import BELOW_ZERO, TITLES
 from bert_secrets_jax.finetune.train import Finetuned, finetune
 from bert_secrets_jax.model.weights import Pretrained, check_whole
 from bert_secrets_jax.paper import prasanna
-from bert_secrets_jax.pruning import subnetworks as kinds
+from bert_secrets_jax.pruning import removal as kinds
 from bert_secrets_jax.pruning.curves import fleiss_kappa, masks_by_gradients, sparsest
-from bert_secrets_jax.pruning.subnetworks import GOOD, KINDS
+from bert_secrets_jax.pruning.removal import GOOD, KINDS
 from bert_secrets_jax.ranges import Part
 from bert_secrets_jax.runs.cost import Cost, Costs
 from bert_secrets_jax.runs.findings import measured

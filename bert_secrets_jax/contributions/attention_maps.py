@@ -10,11 +10,14 @@ from jaxtyping import Float
 
 from bert_secrets_jax.brief import check_name
 from bert_secrets_jax.compute import Compute
-from bert_secrets_jax.contributions.decomposition import check_classifies
-from bert_secrets_jax.contributions.layerwise import LAYERWISE
+from bert_secrets_jax.contributions.layerwise import LAYERWISE, attention_graph, rollout
 from bert_secrets_jax.contributions.norms import shares_of_norms
-from bert_secrets_jax.contributions.rollout import attention_graph, rollout
-from bert_secrets_jax.contributions.scores import TokenScores, scores_of, tokens_of
+from bert_secrets_jax.contributions.scores import (
+    TokenScores,
+    check_classifies,
+    scores_of,
+    tokens_of,
+)
 from bert_secrets_jax.data.encoding import WORD, Batch, tokenize
 from bert_secrets_jax.data.tasks import Text, as_examples
 from bert_secrets_jax.measure.stream import MapsOf, learned_maps

@@ -16,29 +16,19 @@ hidden width.
 """
 
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
-from bert_secrets_jax.contributions.decomposition import margins
+from bert_secrets_jax.contributions.scores import margins
 from bert_secrets_jax.data.encoding import Batch
+from bert_secrets_jax.measure import relevance
 from bert_secrets_jax.measure.exact import product
-from bert_secrets_jax.measure.relevance import (
-    LINEAR,
-    Hidden,
-    after_feed_forward,
-    classified,
-    fed_forward,
-    layers_of,
-    normed_by,
-    pooled,
-    transformed,
-)
 from bert_secrets_jax.model.bert import Bert
-from bert_secrets_jax.model.config import MASKED_LM, BertConfig
+from bert_secrets_jax.model.config import BertConfig
 from bert_secrets_jax.model.heads import Head
 
 
@@ -82,24 +72,27 @@ def direct_parts(
     """
     config = bert.config
     output = bert.apply({'params': params}, **batch.inputs)
-    weights, entered, contexts, _, _ = layers_of(config, params, output)
+    weights, entered, contexts, _, _ = relevance.layers_of(config, params, output)
     if places is not None:
         entered = jnp.take_along_axis(entered, places[None, :, :, None], axis=2)
         contexts = jnp.take_along_axis(contexts, places[None, :, :, None, None], axis=2)
     elif config.classifier_pooling == 'cls':
         entered, contexts = entered[:, :, :1], contexts[:, :, :1]
     top = {name: each for name, each in params.items() if name not in ('embeddings', 'layers')}
-    read = functools.partial(_read, config, params['embeddings'])
-    of_one = functools.partial(_parts, config, weights, top, read)
+    table = None
+    if places is not None:
+        tied = config.tie_word_embeddings
+        table = params['embeddings']['word'] if tied else params['lm']['decoder']
+    of_one = functools.partial(_parts, config, weights, top, table)
     in_axes = (1, 1, 0, 0)
     heads, fed, biases, embeddings, total, states = jax.vmap(of_one, in_axes)(
         entered, contexts, batch.attention_mask, targets
     )
     mask = batch.attention_mask if states.shape[2] > 1 and places is None else None
-    table = params['embeddings']['word']['embedding'] if places is not None else None
+    words = None if places is None else params['embeddings']['word']['embedding']
 
-    def right(states: Hidden) -> Bool[Array, 'B R']:
-        logits = Head(config).apply({'params': params}, states, mask, table).logits
+    def right(states: relevance.Hidden) -> Bool[Array, 'B R']:
+        logits = Head(config).apply({'params': params}, states, mask, words).logits
         assert logits is not None
         return logits.reshape(*targets.shape, -1).argmax(axis=-1) == targets
 
@@ -107,14 +100,16 @@ def direct_parts(
     return DirectParts(heads, fed, biases, embeddings, total, jnp.moveaxis(answers, 0, 1))
 
 
-def _parts(config: BertConfig, weights, top, read: Callable, entered, contexts, mask, targets):
+def _parts(config: BertConfig, weights, top, table, entered, contexts, mask, targets):
     """Return the parts of one example, and the states [L, R, D] that leave its layers."""
     kernels = weights['attention']['output']['kernel']
     given = product('LRNH,LNHD->LRND', contexts, kernels)
 
     def fed_by(layer):
         of_layer, entered, given = layer
-        return fed_forward(config, LINEAR, of_layer, _residual(of_layer, entered, given))
+        return relevance.fed_forward(
+            config, relevance.LINEAR, of_layer, _residual(of_layer, entered, given)
+        )
 
     fed = jax.lax.map(fed_by, (weights, entered, given))
 
@@ -124,11 +119,13 @@ def _parts(config: BertConfig, weights, top, read: Callable, entered, contexts, 
         def step(state, layer):
             of_layer, given, fed = layer
             residual = _residual(of_layer, state, given)
-            state = after_feed_forward(config, LINEAR, of_layer, residual, fed)
+            state = relevance.after_feed_forward(config, relevance.LINEAR, of_layer, residual, fed)
             return state, state
 
         last, left = jax.lax.scan(step, first, (weights, given, fed))
-        return read(top, last, mask=mask), left
+        rows = last[None], mask[None], table
+        logits = relevance.classified(config, relevance.LINEAR, top, *rows)
+        return logits.reshape(-1, logits.shape[-1]), left
 
     logits, back, left = jax.vjp(path, top, weights, entered[0], given, fed, has_aux=True)
     asked = margins(targets, logits.shape[-1]) * (targets >= 0)[:, None]
@@ -147,23 +144,6 @@ def _residual(params, entered, given) -> Float[Array, 'R D']:
     bias = params['attention']['output'].get('bias')
     residual = entered + given.sum(axis=1)
     return residual if bias is None else residual + bias[None]
-
-
-def _read(config: BertConfig, embeddings, top, states, *, mask) -> Float[Array, 'R C']:
-    """Return the logits of one example, from rows of what leaves the last layer."""
-    if config.head != MASKED_LM:
-        return classified(config, LINEAR, top, states[None], mask[None])
-    family = config.family
-    if family.norm_first:
-        states = normed_by(config, LINEAR, top['final_norm'], states)
-    if family.pools_tokens:
-        states = pooled(config, LINEAR, top, states)
-    elif not family.lm_plain:
-        layer, norm = top['lm']['dense'], top['lm']['norm']
-        states = transformed(config, LINEAR, layer, family.lm_act, norm, states)
-    table = embeddings['word'] if config.tie_word_embeddings else top['lm']['decoder']
-    logits = product('RE,VE->RV', states, table['embedding'])
-    return logits + top['lm']['bias'][None] if 'bias' in top.get('lm', {}) else logits
 
 
 def _biases(gradients, params) -> Float[Array, '']:

@@ -208,16 +208,9 @@ def kept_tokens(
 ) -> Encoded:
     """Return texts [V] with the tokens that are kept, which move up and keep their segment."""
     order = np.argsort(~kept, axis=1, kind='stable')
-    rows = text[:, None]
-    return Encoded(
-        input_ids=encoded.input_ids[rows, order],
-        token_type_ids=encoded.token_type_ids[rows, order],
-        special=encoded.special[rows, order],
-        lengths=kept.sum(axis=1),
-        offsets=encoded.offsets[rows, order],
-        text=encoded.text[rows, order],
-        tokenizer=encoded.tokenizer,
-    )
+    names = 'input_ids', 'token_type_ids', 'special', 'offsets', 'text'
+    arrays = {name: getattr(encoded, name)[text[:, None], order] for name in names}
+    return Encoded(**arrays, lengths=kept.sum(axis=1), tokenizer=encoded.tokenizer)
 
 
 def outputs_of(
@@ -281,6 +274,17 @@ def compare(
             against = values[methods.index(rival)]
             beyond[rival] = assess_losses(values[others], against, ones, seed=seed)
     best = int(np.argmax(of_all.difference * (1 if more_is_better else -1)))
+    firsts, seconds = np.triu_indices(len(values), 1)
+    differences = values[firsts] - values[seconds]
+    error = differences.std(axis=1, ddof=1) / np.sqrt(count)
+    # Methods that are equal in all texts, up to rounding, are not told apart.
+    told = error > ROUNDING * np.abs(values).max()
+    t = differences.mean(axis=1) / np.where(told, error, np.inf)
+    like_best = {
+        int(first + second) - best
+        for first, second, p in zip(firsts, seconds, holm(p_zero(t, count - 1)), strict=True)
+        if best in (first, second) and p > LEVEL
+    }
     return Compared(
         texts=count,
         mean=of_all.difference,
@@ -288,22 +292,5 @@ def compare(
         high=np.minimum(of_all.high, limit),
         beyond=beyond,
         best=methods[best],
-        tied=tuple(methods[row] for row in _tied(values, best)),
+        tied=tuple(methods[row] for row in sorted(like_best)),
     )
-
-
-def _tied(values: np.ndarray, best: int) -> list[int]:
-    """Return the rows whose mean cannot be told from that of the best."""
-    firsts, seconds = np.triu_indices(len(values), 1)
-    differences = values[firsts] - values[seconds]
-    error = differences.std(axis=1, ddof=1) / np.sqrt(differences.shape[1])
-    # Methods that are equal in all texts, up to rounding, are not told apart.
-    told = error > ROUNDING * np.abs(values).max()
-    t = differences.mean(axis=1) / np.where(told, error, np.inf)
-    p_values = holm(p_zero(t, differences.shape[1] - 1))
-    with_best = {
-        int(first + second) - best: p
-        for first, second, p in zip(firsts, seconds, p_values, strict=True)
-        if best in (first, second)
-    }
-    return [row for row, p in sorted(with_best.items()) if p > LEVEL]

@@ -23,6 +23,7 @@ from bert_secrets_jax.data.encoding import Batch
 from bert_secrets_jax.measure.relevance import Hidden
 from bert_secrets_jax.model.bert import Bert, check_no_convolution
 from bert_secrets_jax.model.encoder import Embeddings, Layer, kinds_of_layers
+from bert_secrets_jax.model.heads import Head
 from bert_secrets_jax.model.intervention import Intervention
 from bert_secrets_jax.ranges import Range
 
@@ -91,10 +92,10 @@ def embedded(bert: Bert, params: Mapping[str, Any], batch: Batch) -> tuple[Array
     )
 
 
-def through_layers(
-    bert: Bert, params: Mapping[str, Any], hidden: Hidden, scopes, *, first: int = 0
-) -> Hidden:
-    """Return what leaves the last layer if `hidden` enters the layer `first`, from 0."""
+def logits_from(
+    bert: Bert, params: Mapping[str, Any], batch: Batch, scopes: Any, hidden: Hidden, first: int = 0
+) -> Float[Array, 'B C']:
+    """Return the logits, or embeddings, of a batch if `hidden` enters the layer `first`, from 0."""
     config = bert.config
 
     def layer(hidden, of_layer):
@@ -103,4 +104,8 @@ def through_layers(
         return state[0], None
 
     above = jax.tree.map(lambda leaf: leaf[first:], params['layers'])
-    return jax.lax.scan(layer, hidden, (above, jnp.array(kinds_of_layers(config)[first:])))[0]
+    kinds = jnp.array(kinds_of_layers(config)[first:])
+    hidden, _ = jax.lax.scan(layer, hidden, (above, kinds))
+    logits = Head(config).apply({'params': params}, hidden, batch.attention_mask).logits
+    assert logits is not None
+    return logits

@@ -1,28 +1,77 @@
 """How much attention moves, and not how much it weighs: norms of what heads give to tokens.
 
-Head h gives token i the sum over tokens j of `alpha_ij f_h(x_j)`. A weight alpha_ij says nothing of
-how long the vector is that it scales; `||alpha_ij f_h(x_j)||` does (Kobayashi et al. 2020,
-"Attention is Not Only a Weight"). In equations, M is a second axis of heads.
+Head h gives token i the sum over tokens j of `alpha_ij f_h(x_j)`, where `f_h(x) = (x W_V + b_V)
+W_O` is what it would give to a token that attends to one alone (Kobayashi et al. 2020, equation 3,
+"Attention is Not Only a Weight"). A weight alpha_ij says nothing of how long the vector is that it
+scales; `||alpha_ij f_h(x_j)||` does. In equations, M is a second axis of heads.
 """
 
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import flax.struct
+import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from bert_secrets_jax.contributions.layers import Attended, each_layer
 from bert_secrets_jax.data.encoding import Batch
 from bert_secrets_jax.measure.exact import product
-from bert_secrets_jax.measure.relevance import Hidden
+from bert_secrets_jax.measure.relevance import LINEAR, Hidden, dense, layers_of, values_of
 from bert_secrets_jax.measure.statistics import Marks, Result
 from bert_secrets_jax.measure.stream import BatchMaps
-from bert_secrets_jax.model.bert import Bert
+from bert_secrets_jax.model.bert import Bert, BertOutput, check_has_all_heads
 from bert_secrets_jax.model.parts import unchanged
 
 Linear = Callable[[Float[Array, '... D']], Float[Array, '... D']]
 # How much of a token comes from the others can be told in these ways (Kobayashi et al. 2021).
 MIXING = ('weights', 'norms', 'weights, residual', 'norms, residual', 'norms, residual, LayerNorm')
+
+
+@flax.struct.dataclass
+class Attended:
+    """The attention of one layer, taken apart.
+
+    Attributes:
+      entered: The input of the layer, which stays on the residual stream.
+      moved: The vector from each head to a token that attends to one token alone.
+      given: The vector from each head to each token: the sum of `maps` times `moved`.
+      residual: Input plus output of attention, with its bias, before any LayerNorm.
+    """
+
+    entered: Hidden
+    maps: Float[Array, 'B N T S']
+    moved: Float[Array, 'B S N D']
+    given: Float[Array, 'B T N D']
+    residual: Hidden
+
+
+def each_layer(
+    of_layer: Callable, bert: Bert, params: Mapping[str, Any], output: BertOutput
+) -> Any:
+    """Make something of the attention of each layer, and hold only one layer's `moved` at a time.
+
+    `of_layer` takes the parameters of a layer and its `Attended`, and returns a tree of arrays [B,
+    ...]; these come as [B, L, ...]. The output is of a batch, without a mask over heads.
+    """
+    config = bert.config
+    check_has_all_heads(config)
+
+    def step(_, layer):
+        """Take the attention of a layer apart; its contexts come before the output projection."""
+        of_params, entered, contexts, maps, normed = layer
+        output = of_params['attention']['output']
+        values = values_of(config, LINEAR, of_params, entered, normed)
+        attended = Attended(
+            entered=entered,
+            maps=maps,
+            moved=product('BSNH,NHD->BSND', values, output['kernel']),
+            given=product('BTNH,NHD->BTND', contexts, output['kernel']),
+            residual=entered + dense(LINEAR, 'BTNH,NHD->BTD', output, contexts),
+        )
+        return None, of_layer(of_params, attended)
+
+    _, made = jax.lax.scan(step, None, layers_of(config, params, output))
+    return jax.tree.map(lambda each: jnp.moveaxis(each, 0, 1), made)
 
 
 def head_norms(attended: Attended) -> Float[Array, 'B N T S']:

@@ -25,22 +25,14 @@ from bert_secrets_jax.ablation.sweep import default_chunk_tokens
 from bert_secrets_jax.brief import brief, check_name
 from bert_secrets_jax.checks import check_enough
 from bert_secrets_jax.compute import Compute
+from bert_secrets_jax.contributions import integrated
 from bert_secrets_jax.contributions.faithfulness import kept_tokens, outputs_of, plan_of
-from bert_secrets_jax.contributions.integrated import (
-    STEPS,
-    Steps,
-    embedded,
-    integral,
-    reference_ids,
-    through_layers,
-)
 from bert_secrets_jax.contributions.scores import tokens_of
 from bert_secrets_jax.data.encoding import Batch, Encoded, bucket, tokenize
 from bert_secrets_jax.data.tasks import prepared
 from bert_secrets_jax.devices import fetch
 from bert_secrets_jax.model.bert import Bert, check_finite
 from bert_secrets_jax.model.embedding import Pooling
-from bert_secrets_jax.model.heads import Head
 from bert_secrets_jax.model.weights import Pretrained, check_whole, with_pooling
 from bert_secrets_jax.progress import progress
 
@@ -95,7 +87,7 @@ def paired_tokens(
     pairs: Sequence[tuple[str, str]],
     *,
     layer: int | None = None,
-    steps: Steps = STEPS,
+    steps: integrated.Steps = integrated.STEPS,
     similarity: str = 'cosine',
     pooling: str | Pooling | None = None,
     prompt: str | None = None,
@@ -139,13 +131,20 @@ def paired_tokens(
     examples = prepared(pretrained.config.pooling, texts, prompt)
     encoded = tokenize(pretrained.tokenizer, examples, max_length=compute.max_length)
     parts, references = _parts_of(pretrained, encoded, layer, steps, compute)
-    whole, without = _with_and_without(pretrained, encoded, compute)
+    tokens, special = tokens_of(encoded)
+    plan = plan_of(special)
+    outputs = outputs_of(pretrained, kept_tokens(encoded, plan.text, plan.kept), compute)
+    check_finite(outputs)
+    whole = outputs[plan.whole]
+    # Special tokens are never left out.
+    without = [np.full((len(each), outputs.shape[1]), np.nan) for each in special]
+    for each, of_text, numbers in zip(without, special, plan.without_one, strict=True):
+        each[~of_text] = outputs[numbers]
     if similarity == 'cosine':
         lengths = np.linalg.norm(whole, axis=1, keepdims=True)
         parts = [each / length for each, length in zip(parts, lengths, strict=True)]
         whole, references = whole / lengths, references / lengths
         without = [each / np.linalg.norm(each, axis=1, keepdims=True) for each in without]
-    tokens, special = tokens_of(encoded)
     found = []
     for both in enumerate(range(len(pairs), len(texts))):
         (a, b), (r, s) = whole[[*both]], references[[*both]]
@@ -198,19 +197,15 @@ def _parts(
     bert: Bert, layer: int, steps: int, block: int, params, batch: Batch
 ) -> tuple[Float[jax.Array, 'T B D'], Float[jax.Array, 'B D']]:
     """Return the part of each token, and the embedding of the reference; `block` tokens at once."""
-    reference = batch.inputs | {'input_ids': reference_ids(bert, batch)}
+    reference = batch.inputs | {'input_ids': integrated.reference_ids(bert, batch)}
     end, start = (
         bert.apply({'params': params}, **inputs).hidden_states[:, layer]
         for inputs in (batch.inputs, reference)
     )
     # Positions are those of the text along the path, whatever a family reads them from.
-    _, scopes = embedded(bert, params, batch)
+    _, scopes = integrated.embedded(bert, params, batch)
 
-    def pooled(hidden):
-        hidden = through_layers(bert, params, hidden, scopes, first=layer)
-        embedding = Head(bert.config).apply({'params': params}, hidden, batch.attention_mask).logits
-        assert embedding is not None
-        return embedding
+    pooled = functools.partial(integrated.logits_from, bert, params, batch, scopes, first=layer)
 
     def of_each_token(share):
         _, forward = jax.linearize(pooled, start + share * (end - start))
@@ -220,18 +215,4 @@ def _parts(
 
         return jax.lax.map(of_token, jnp.eye(start.shape[1]), batch_size=block)
 
-    return integral(of_each_token, steps), pooled(start)
-
-
-def _with_and_without(
-    pretrained: Pretrained, encoded: Encoded, compute: Compute
-) -> tuple[Float[np.ndarray, 'E D'], list[np.ndarray]]:
-    """Return the embeddings of texts, and without each token [T, D]; NaN if it is special."""
-    _, special = tokens_of(encoded)
-    plan = plan_of(special)
-    found = outputs_of(pretrained, kept_tokens(encoded, plan.text, plan.kept), compute)
-    check_finite(found)
-    without = [np.full((len(each), found.shape[1]), np.nan) for each in special]
-    for each, of_text, numbers in zip(without, special, plan.without_one, strict=True):
-        each[~of_text] = found[numbers]
-    return found[plan.whole], without
+    return integrated.integral(of_each_token, steps), pooled(start)

@@ -200,14 +200,11 @@ def _combinations(shares: Float[np.ndarray, ' K']) -> Iterator[tuple[int, ...]]:
 
 def _rank(choice, group, kind, *, by) -> Int[np.ndarray, ' R']:
     """Return how many words of the same choice, group and kind come before each in an order."""
-    order = np.lexsort([by, kind, group, choice])
-    keys = np.stack([choice, group, kind])[:, order]
-    starts = np.ones(len(order), bool)
-    starts[1:] = (np.diff(keys) != 0).any(axis=0)
-    place = np.arange(len(order))
-    rank = np.empty(len(order), np.int64)
-    rank[order] = place - np.maximum.accumulate(np.where(starts, place, 0))
-    return rank
+    import pandas
+
+    words = pandas.DataFrame({'choice': choice, 'group': group, 'kind': kind, 'by': by})
+    ranks = words.groupby(['choice', 'group', 'kind'], sort=False)['by'].rank('first')
+    return ranks.to_numpy(int) - 1
 
 
 def _indicators(where, *codes) -> scipy.sparse.csr_array:

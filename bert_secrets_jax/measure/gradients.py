@@ -1,9 +1,14 @@
-"""How much the loss depends on attention: gradients with respect to the maps, by type of token.
+"""How much a loss depends on attention to types of token, and on heads: magnitudes of gradients.
 
 Clark et al. (2019, section 3.2, Figure 3) ask how much a loss would change if attention to a token
 changed, and take the magnitude of its gradient for that, inspired by Sundararajan et al. (2017).
 
-Shapes: B examples, L layers, N heads, T query tokens, S key tokens, K hidden wordpieces.
+Michel et al. (2019, section 4.1, equation 2) multiply each head by a number xi, which is 1. The
+mean over examples of |d loss / d xi|, the importance of the head, says how much the loss is
+expected to change if the head were not there.
+
+Shapes: B examples, L layers, N heads, T query tokens, S key tokens, K hidden wordpieces, Q query
+tokens or 1.
 """
 
 import functools
@@ -12,14 +17,16 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 from jax.sharding import Mesh
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Shaped
 
+from bert_secrets_jax.brief import check_name
 from bert_secrets_jax.data.encoding import Batch
 from bert_secrets_jax.data.masking import MaskedBatch
 from bert_secrets_jax.measure.exact import product
-from bert_secrets_jax.measure.statistics import Maps, Marks, Result
+from bert_secrets_jax.measure.statistics import READINGS, Maps, Marks, Result
 from bert_secrets_jax.measure.stream import BatchMaps, stream
 from bert_secrets_jax.measure.tables import HeadTable
 from bert_secrets_jax.model.bert import BertOutput
@@ -29,6 +36,7 @@ from bert_secrets_jax.model.weights import Pretrained
 OTHERS = 'other tokens'
 TYPES = ('[CLS]', '[SEP]', 'period or comma', OTHERS)
 _MARKS = ('cls', 'sep', 'period_comma')
+NORMS = ('layer', 'all', 'none')
 Loss = Callable[[BertOutput, Any], Float[Array, ' B']]
 
 
@@ -73,26 +81,33 @@ def absolute_gradients(loss: Loss):
     """Return a function that gives |d loss / d attention| in the place of the maps of a batch."""
 
     def maps_of(bert, params, batch: Batch, **options) -> BatchMaps:
-        return jnp.abs(map_gradients(loss, bert, params, batch, **options)[0])
+        return jnp.abs(_map_gradients(loss, bert, params, batch, **options)[0])
 
     return maps_of
 
 
-def map_gradients(loss: Loss, bert, params, batch: Batch, **options) -> tuple[Array, Array]:
+def _map_gradients(loss: Loss, bert, params, batch: Batch, **options) -> tuple[Array, Array]:
     """Return d loss / d attention of a batch [B, L, N, T, S], and its maps."""
-    (rows, length), config = batch.input_ids.shape, bert.config
-
-    def total(change):
-        output = bert.apply({'params': params}, **batch.inputs, map_change=change, **options)
-        return total_loss(loss, output, batch), output.attentions
-
-    shape = (rows, config.num_hidden_layers, config.num_attention_heads, length, length)
-    return jax.grad(total, has_aux=True)(jnp.zeros(shape))
+    change = jnp.zeros((*_heads(bert, batch), *batch.input_ids.shape[1:] * 2))
+    return _gradients(loss, bert, params, batch, 'map_change', change, **options)
 
 
-def total_loss(loss: Loss, output: BertOutput, batch: Batch) -> Float[Array, '']:
-    """Return the sum over examples; the maps and masks of each change its own summand alone."""
-    return jnp.where(batch.example >= 0, loss(output, batch), 0).sum()
+def _heads(bert, batch: Batch) -> tuple[int, int, int]:
+    config = bert.config
+    return len(batch.example), config.num_hidden_layers, config.num_attention_heads
+
+
+def _gradients(
+    loss: Loss, bert, params, batch: Batch, name: str, at: Array, **options
+) -> tuple[Array, Array]:
+    """Return d loss / d what the model takes by a name, and the maps."""
+
+    def total(given):
+        output = bert.apply({'params': params}, **batch.inputs, **options, **{name: given})
+        # The sum over examples: the maps and masks of each change its own summand alone.
+        return jnp.where(batch.example >= 0, loss(output, batch), 0).sum(), output.attentions
+
+    return jax.grad(total, has_aux=True)(at)
 
 
 def by_type(gradients: Maps, marks: Marks) -> Result:
@@ -106,3 +121,94 @@ def by_type(gradients: Maps, marks: Marks) -> Result:
     total = product('LNS,FS->LNF', received, types)
     means = total / jnp.maximum(sizes * token.sum(), 1)[None, None]
     return means, (sizes > 0).astype(jnp.float32)
+
+
+def head_importance(
+    pretrained: Pretrained,
+    batches: Iterable[Batch],
+    loss: Loss,
+    *,
+    head_mask: Shaped[np.ndarray, 'L N'] | None = None,
+    reading: str = 'paper',
+    keep_values: bool = False,
+    mesh: Mesh | None = None,
+) -> HeadTable:
+    """Measure how much the loss of an example depends on each head, as Michel et al. (2019) do.
+
+    The arguments are as in `gradient_importance`. `head_mask` [L, N] has the numbers xi;
+    None stands for 1. Heads with 0 are removed, and what the loss depends on without them counts.
+
+    The reading 'paper' takes the magnitude of each example's gradient. 'notebook' takes it of what
+    each query token adds to the gradient, as the published code does, and averages it over tokens;
+    in the last layer, where only [CLS] has a gradient, over examples.
+    """
+    check_name('reading', reading, READINGS)
+    statistics, maps_of = {'importance': of_heads}, mask_gradients(loss)
+    if reading == 'notebook':
+        statistics, maps_of = {'importance': _magnitudes, 'length': _length}, token_gradients(loss)
+    tables = stream(
+        (pretrained,), batches, statistics, head_mask=head_mask, baseline='zero',
+        keep_values=keep_values, mesh=mesh, maps_of=maps_of,
+    )  # fmt: skip
+    table = tables['importance']
+    if reading == 'paper':
+        return table
+    share = 1 / tables['length'].mean
+    share[-1] = 1
+    values = None if table.values is None else table.values * share
+    return HeadTable(table.mean * share, table.variance * share**2, table.count, values)
+
+
+def normalised(
+    importance: Float[np.ndarray, '*R L N'], *, norm: str = 'layer'
+) -> Float[np.ndarray, '*R L N']:
+    """Return importance that can be compared between layers.
+
+    It is divided by the Euclidean norm of its 'layer', as published, of 'all' heads, or 'none'.
+    """
+    check_name('norm', norm, NORMS)
+    if norm == 'none':
+        return importance
+    axis = -1 if norm == 'layer' else (-2, -1)
+    length = np.sqrt((importance**2).sum(axis=axis, keepdims=True))
+    return importance / np.where(length > 0, length, 1)
+
+
+@functools.cache
+def mask_gradients(loss: Loss):
+    """Return a function that gives |d loss / d mask| in the place of the maps of a batch."""
+
+    def maps_of(bert, params, batch: Batch, *, head_mask, baseline) -> Float[Array, 'B L N 1 1']:
+        mask = jnp.broadcast_to(1.0 if head_mask is None else head_mask, _heads(bert, batch))
+        options = {'baseline': baseline}
+        found, _ = _gradients(loss, bert, params, batch, 'head_mask', mask, **options)
+        return jnp.abs(found)[..., None, None]
+
+    return maps_of
+
+
+@functools.cache
+def token_gradients(loss: Loss):
+    """Return a function that gives what each query token adds to d loss / d mask.
+
+    That is attention times d loss / d attention, summed over keys.
+    """
+
+    def maps_of(bert, params, batch: Batch, **options) -> Float[Array, 'B L N T 1']:
+        gradients, maps = _map_gradients(loss, bert, params, batch, **options)
+        return product('BLNTS,BLNTS->BLNT', maps, gradients)[..., None]
+
+    return maps_of
+
+
+def of_heads(values: Float[Array, 'L N 1 1'], marks: Marks) -> Result:
+    """Return the number of each head that stands in the place of its map."""
+    return values[..., 0, 0], jnp.float32(1)
+
+
+def _magnitudes(gradients: Float[Array, 'L N Q 1'], marks: Marks) -> Result:
+    return (jnp.abs(gradients[..., 0]) * marks['token'][None, None]).sum(axis=-1), jnp.float32(1)
+
+
+def _length(gradients: Float[Array, 'L N Q 1'], marks: Marks) -> Result:
+    return jnp.full(gradients.shape[:2], marks['token'].sum(), jnp.float32), jnp.float32(1)

@@ -21,7 +21,6 @@ is filler. An offset is the key position minus the query position: -1 is the pre
 
 import dataclasses
 import functools
-import itertools
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
@@ -34,16 +33,9 @@ from bert_secrets_jax.arguments import checked
 from bert_secrets_jax.brief import check_name, meant
 from bert_secrets_jax.data.annotation import RANDOM
 from bert_secrets_jax.data.encoding import Encoded
+from bert_secrets_jax.measure import nulls
 from bert_secrets_jax.measure.choices import Choices, Preference, choices_of
-from bert_secrets_jax.measure.nulls import (
-    ROUNDING,
-    NullTest,
-    OfHeads,
-    Sums,
-    indicator,
-    no_test,
-    null_test,
-)
+from bert_secrets_jax.measure.nulls import NullTest, OfHeads
 from bert_secrets_jax.measure.places import (
     CLASSES,
     ELSEWHERE,
@@ -199,17 +191,16 @@ def with_random_links(
     tables: dict[tuple[str, Kind, tuple[bool, ...]], Places | Choices] = {}
     links = {relation: _relation(encoded, relation) for relation in relations}
     for kind in kinds:
-        if kind == CLASSES:
-            for (relation, of), reverse in itertools.product(links.items(), (False, True)):
-                chosen = choices_of(of, encoded, reverse=reverse)
-                tables[relation, kind, (reverse,)] = chosen
-            continue
-        drawn = {
-            relation: draw_places(of, encoded, kind=kind, draws=draws, seed=seed)
-            for relation, of in links.items()
-        }
-        tables |= {(relation, kind, (False, True)): each for relation, each in drawn.items()}
-        possible = np.concatenate([each.possible for each in drawn.values()])
+        possible = np.ones(0)
+        for relation, of in links.items():
+            if kind == CLASSES:
+                for reverse in (False, True):
+                    chosen = choices_of(of, encoded, reverse=reverse)
+                    tables[relation, kind, (reverse,)] = chosen
+            else:
+                drawn = draw_places(of, encoded, kind=kind, draws=draws, seed=seed)
+                tables[relation, kind, (False, True)] = drawn
+                possible = np.append(possible, drawn.possible)
         if not possible.all():
             logging.info(
                 'Random links (%s): %d of %d links have no other place, and are not compared.',
@@ -313,7 +304,7 @@ class _Comparison:
         # The mean over links, then over examples.
         host = places.example[links]
         self._weights = 1 / (of_example[host] * max(np.sum(of_example > 0), 1))
-        self._links = indicator(host, examples, self._weights)
+        self._links = nulls.indicator(host, examples, self._weights)
         drawn = places.drawn[links].ravel()
         link, draw = np.indices((len(links), draws)).reshape(2, -1)
         weight = self._weights[link] / draws
@@ -332,7 +323,7 @@ class _Comparison:
             (np.concatenate(rows), np.concatenate([places.own[links], drawn, drawn, drawn])),
         )
         shape = below[2] + examples, int(places.first[-1])
-        self._sums = Sums(scipy.sparse.coo_array(entries, shape=shape))
+        self._sums = nulls.Sums(scipy.sparse.coo_array(entries, shape=shape))
 
     def add(self, numbers: Int[np.ndarray, ' C'], scores: Float[np.ndarray, 'C H']) -> None:
         """Add the scores of the places of these numbers."""
@@ -345,10 +336,10 @@ class _Comparison:
         contributed = self._links @ (own - random) - (hosts - self._guests @ random)
         takes_part = (self._links.sum(axis=1) > 0) | (self._guests.sum(axis=1) > 0)
         contributed = contributed[takes_part] * takes_part.sum()
-        contributed[np.abs(contributed) < ROUNDING] = 0
+        contributed[np.abs(contributed) < nulls.ROUNDING] = 0
         if len(contributed) < 2 or not np.isfinite(contributed).all():
-            return no_test(shape, len(contributed), self._count)
-        return null_test(
+            return nulls.no_test(shape, len(contributed), self._count)
+        return nulls.null_test(
             shape,
             contributed,
             contributed,

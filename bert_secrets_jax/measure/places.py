@@ -172,7 +172,17 @@ def _moved(texts: _Texts, example: int, pairs):
 
 
 def _elsewhere(texts: _Texts, example: int, pairs):
-    starts, distance, within = _runs(pairs, texts.text[example])
+    text, sizes, first, ranks = texts.text[example], [], [], []
+    for positions in pairs.T:
+        unique, rank = np.unique(positions, return_inverse=True)
+        runs = np.lib.stride_tricks.sliding_window_view(text, len(unique))
+        sizes.append(len(unique))
+        first.append(np.flatnonzero((runs == text[unique[0]]).all(axis=1)))
+        ranks.append(rank)
+    # Each end may be any run of neighbours in its text.
+    source, target = (places.ravel() for places in np.meshgrid(*first))
+    distance = np.maximum(target - (source + sizes[0] - 1), source - (target + sizes[1] - 1))
+    starts, within = np.stack([source, target], axis=1), np.stack(ranks, axis=1)
     examples = np.full(len(starts), example)
     possible = (distance >= 1) & texts.free(examples, starts[:, None] + within)
     possible &= distance >= min(_APART, distance[possible].max(initial=0))
@@ -246,19 +256,3 @@ def check_links(links: LinkTable, text: Int[np.ndarray, 'E T']) -> None:
             f'A link of example {examples[link][astray][0]} is to a special token or padding: take '
             'links and text from one Encoded.'
         )
-
-
-def _runs(
-    pairs: Int[np.ndarray, 'P 2'], text: Int[np.ndarray, ' T']
-) -> tuple[Int[np.ndarray, 'W 2'], Int[np.ndarray, ' W'], Int[np.ndarray, 'P 2']]:
-    """Return first positions of runs of neighbours, their distances, and pairs' places there."""
-    sizes, starts, within = [], [], []
-    for positions in pairs.T:
-        unique, rank = np.unique(positions, return_inverse=True)
-        runs = np.lib.stride_tricks.sliding_window_view(text, len(unique))
-        sizes.append(len(unique))
-        starts.append(np.flatnonzero((runs == text[unique[0]]).all(axis=1)))
-        within.append(rank)
-    source, target = (places.ravel() for places in np.meshgrid(*starts))
-    distance = np.maximum(target - (source + sizes[0] - 1), source - (target + sizes[1] - 1))
-    return np.stack([source, target], axis=1), distance, np.stack(within, axis=1)

@@ -30,7 +30,7 @@ from jaxtyping import Array, Float, Shaped
 
 from bert_secrets_jax.data.encoding import Batch
 from bert_secrets_jax.measure.exact import product
-from bert_secrets_jax.measure.statistics import Marks, Result
+from bert_secrets_jax.measure.gradients import of_heads
 from bert_secrets_jax.measure.stream import stream
 from bert_secrets_jax.measure.tables import HeadTable
 from bert_secrets_jax.model.bert import Bert, BertOutput, check_no_convolution
@@ -93,7 +93,7 @@ def head_relevance(
     where each token is classified, an equal share starts at the top logit of each real token. The
     relevance of a head is what arrives at its output before the output projection, summed over
     tokens and width. The heads of a layer have 1 together, less what went past them on the residual
-    stream: to compare layers, see `importance.normalised`. The walk takes about ten times as long
+    stream: to compare layers, see `gradients.normalised`. The walk takes about ten times as long
     as a forward pass.
 
     Source: Voita et al. 2019, section 4, and Bach et al. 2015, equation 60. The published code also
@@ -113,7 +113,7 @@ def head_relevance(
             'bs.finetune or bs.from_pretrained(..., label_names=...) returns.'
         )
     return stream(
-        (pretrained,), batches, {'relevance': _relevance}, head_mask=head_mask, baseline='zero',
+        (pretrained,), batches, {'relevance': of_heads}, head_mask=head_mask, baseline='zero',
         keep_values=keep_values, mesh=mesh, maps_of=relevances,
     )['relevance']  # fmt: skip
 
@@ -224,8 +224,11 @@ def after_feed_forward(config: BertConfig, steps: Linearised, params, residual, 
     return normed_by(config, steps, params['output_norm'], _sum(steps, normed, fed))
 
 
-def classified(config: BertConfig, steps: Linearised, params, hidden, attention_mask):
-    """Return the logits, [B, C] or [B, T, C] for tokens, from the last layer's output [B, T, D]."""
+def classified(config: BertConfig, steps: Linearised, params, hidden, attention_mask, words=None):
+    """Return the logits, [B, C] or [B, T, C] for tokens, from the last layer's output [B, T, D].
+
+    Those of a masked LM need the parameters of the table of `words` that it reads them with.
+    """
     family, tokens = config.family, hidden
     if family.norm_first:
         tokens = normed_by(config, steps, params['final_norm'], tokens)
@@ -234,19 +237,20 @@ def classified(config: BertConfig, steps: Linearised, params, hidden, attention_
     elif config.head == SEQUENCES and config.classifier_pooling == 'mean':
         tokens = steps.linear('BTD,BT->BD', tokens, _shares(attention_mask))
     if config.head == SEQUENCES or family.pools_tokens:
-        tokens = pooled(config, steps, params, tokens)
+        act, norm = family.pooler_act, params.get('pooler_norm')
+        tokens = _transformed(config, steps, params['pooler'], act, norm, tokens)
+    elif words is not None and not family.lm_plain:
+        layer, norm = params['lm']['dense'], params['lm']['norm']
+        tokens = _transformed(config, steps, layer, family.lm_act, norm, tokens)
+    if words is not None:
+        layer = {**params.get('lm', {}), 'kernel': words['embedding']}
+        return dense(steps, '...D,VD->...V', layer, tokens)
     if config.head == SEQUENCES and config.classifier_pooling == 'late':
         tokens = steps.linear('BTD,BT->BD', tokens, _shares(attention_mask))
     return dense(steps, '...D,DC->...C', params['classifier'], tokens)
 
 
-def pooled(config: BertConfig, steps: Linearised, params, x):
-    """Return what the dense layer under a classifier makes of tokens."""
-    act, norm = config.family.pooler_act, params.get('pooler_norm')
-    return transformed(config, steps, params['pooler'], act, norm, x)
-
-
-def transformed(config: BertConfig, steps: Linearised, layer, act: str | None, norm, x):
+def _transformed(config: BertConfig, steps: Linearised, layer, act: str | None, norm, x):
     """Return x after a dense layer, an activation (None is that of the model), and LayerNorm."""
     x = activated(steps, act or config.hidden_act, dense(steps, '...D,DF->...F', layer, x))
     return x if norm is None else normed_by(config, steps, norm, x)
@@ -348,7 +352,3 @@ linear.defvjp(_forward, _backward)
 
 def _layers_first(emitted) -> Float[Array, 'L B ...']:
     return jnp.moveaxis(emitted, 1, 0).astype(jnp.float32)
-
-
-def _relevance(relevance: Float[Array, 'L N 1 1'], marks: Marks) -> Result:
-    return relevance[..., 0, 0], jnp.float32(1)

@@ -37,7 +37,8 @@ Links = Int[Array, 'P 3']
 # How words are found among the wordpieces: as the paper says, or as its authors' notebook did.
 Reading = Literal['paper', 'notebook']
 READINGS = ('paper', 'notebook')
-_SMOOTHING = 1e-4  # the share of a row that Clark et al.'s code spreads evenly before an entropy
+# The share of a row that Clark et al.'s code spreads evenly before a divergence, and an entropy.
+SMOOTHING, _SMOOTHING = 1e-3, 1e-4
 Mark = Bool[Array, ' T'] | Int[Array, ' T'] | Int[Array, '... 3']
 if TYPE_CHECKING:
     Marks = Mapping[str, Array]  # but for those under NOTEBOOK, which `_read` alone takes
@@ -151,8 +152,14 @@ def attention_of_links(
 
     def statistic(attentions: Maps, marks: Marks) -> Result:
         links = _read(marks, reading)[name]
-        counted = links[:, 2] >= 0 if among is None else marks[among]
-        return _along(attentions, links, reverse), _has_any(counted)
+        number = links[:, 2]
+        filled = number >= 0
+        # The numbers of an example's links may have gaps; ranks are always within the P rows.
+        rank = jnp.where(filled, (number[:, None] > number[None, :]).sum(axis=1), -1)
+        greatest = _greatest_of_each(attentions, links.at[:, 2].set(rank), reverse)
+        count = jnp.zeros_like(filled).at[rank].max(filled).sum()
+        counted = filled if among is None else marks[among]
+        return greatest.sum(axis=0) / jnp.maximum(count, 1), _has_any(counted)
 
     statistic.__name__ = f'attention_of_links_{name}' + '_reversed' * reverse
     return statistic
@@ -321,6 +328,39 @@ def uniform_entropy(attentions: Maps, marks: Marks) -> Result:
     return jnp.full(attentions.shape[:2], jnp.log(count)), jnp.float32(1)
 
 
+def head_divergences(attentions: Maps, marks: Marks) -> Result:
+    """Divergence of each head's rows from those of every head, a mean over query tokens, in nats.
+
+    Clark et al. 2019, section 6: JS(p, q) = (KL(p, m) + KL(q, m)) / 2 with m = (p + q) / 2. Rows
+    are smoothed as in their code. They sum over the tokens of a corpus, and so does this: an
+    example counts as often as it has tokens. The value is [L, N, H], with H = L * N heads of all
+    layers, between 0 and log 2.
+    """
+    token = marks['token'].astype(attentions.dtype)
+    count = jnp.maximum(token.sum(), 1)
+    layers, heads = attentions.shape[:2]
+    size = layers * heads
+    rows = attentions.reshape(size, *attentions.shape[2:])
+    rows = ((1 - SMOOTHING) * rows + SMOOTHING / count) * (token[:, None] * token[None, :])[None]
+    own = entropies(rows)
+    # Each pair once: every head with the half of all heads that come after it, in a circle.
+    others = jnp.arange(size)[:, None] + jnp.arange(1, size // 2 + 1)[None, :]
+    circle = jnp.concatenate([rows, rows[: size // 2]])
+
+    def from_others(number):
+        after = jax.lax.dynamic_slice_in_dim(circle, number + 1, size // 2)
+        return entropies((rows[number][None] + after) / 2)
+
+    # One head after the other, so that no array of all pairs of maps is made.
+    middle = jax.lax.map(from_others, jnp.arange(size))
+    apart = middle - (own[:, None] + own[others % size]) / 2
+    # Rounding makes a divergence of 0 a little less at times.
+    total = product('HGT,T->HG', apart, token)
+    divergences = jnp.maximum(total / count, 0)
+    values = jnp.zeros((size, size)).at[jnp.arange(size)[:, None], others % size].set(divergences)
+    return jnp.maximum(values, values.T).reshape(layers, heads, size), token.sum()
+
+
 def cosine(before: Maps, after: Maps, marks: Marks) -> Result:
     """Cosine similarity of two models' flattened maps (the paper, section 4.3, Figure 5).
 
@@ -343,16 +383,6 @@ def cosine_padded(before: Maps, after: Maps, marks: Marks) -> Result:
 
 def _read(marks: Marks, reading: Reading) -> Marks:
     return cast(Marks, marks[NOTEBOOK]) if reading == 'notebook' else marks
-
-
-def _along(attentions: Maps, links: Links, reverse: bool) -> Float[Array, 'L N']:
-    number = links[:, 2]
-    filled = number >= 0
-    # The numbers of an example's links may have gaps; ranks are always within the P rows.
-    rank = jnp.where(filled, (number[:, None] > number[None, :]).sum(axis=1), -1)
-    greatest = _greatest_of_each(attentions, links.at[:, 2].set(rank), reverse)
-    count = jnp.zeros_like(filled).at[rank].max(filled).sum()
-    return greatest.sum(axis=0) / jnp.maximum(count, 1)
 
 
 def _greatest_of_each(attentions: Maps, links: Links, reverse: bool) -> Float[Array, 'P L N']:

@@ -181,7 +181,11 @@ def _measured(statistics, tables, marks, example, maps):
             0,
         )
         if len(moments) < tables:
-            moments.append(_moments(value, weight))
+            # A statistic may be NaN where it does not apply, and 0 * NaN is NaN.
+            known, count = jnp.where(weight > 0, value, 0), weight.sum(axis=0)
+            mean = (known * weight).sum(axis=0) / jnp.where(count > 0, count, 1)
+            squares = ((known - mean[None]) ** 2 * weight).sum(axis=0)
+            moments.append(Moments(count, mean, squares))
         values.append(jnp.where(weight > 0, value, jnp.nan))
     return moments, values
 
@@ -189,7 +193,14 @@ def _measured(statistics, tables, marks, example, maps):
 @jax.jit
 def merged(state: list[Moments], moments: list[Moments]) -> list[Moments]:
     """Return the moments of the batches so far with those of one more, in a program of its own."""
-    return [_merge(before, here) for before, here in zip(state, moments, strict=True)]
+    found = []
+    for a, b in zip(state, moments, strict=True):
+        count = a.count + b.count
+        share = b.count / jnp.where(count > 0, count, 1)
+        difference = b.mean - a.mean
+        squares = a.squares + b.squares + difference**2 * a.count * share
+        found.append(Moments(count, a.mean + difference * share, squares))
+    return found
 
 
 def _batch_values(key, statistic, marks, maps):
@@ -236,25 +247,6 @@ class _Marks(dict):
             f'bs.links.with_random_links. {meant(name, self)}'
         )
         raise ValueError(text.rstrip())
-
-
-def _moments(values: Float[Array, 'B L N *further'], weights: Float[Array, 'B 1 1 ...']) -> Moments:
-    # A statistic may be NaN where it does not apply, and 0 * NaN is NaN.
-    values = jnp.where(weights > 0, values, 0)
-    count = weights.sum(axis=0)
-    mean = (values * weights).sum(axis=0) / jnp.where(count > 0, count, 1)
-    return Moments(count, mean, ((values - mean[None]) ** 2 * weights).sum(axis=0))
-
-
-def _merge(a: Moments, b: Moments) -> Moments:
-    count = a.count + b.count
-    share = b.count / jnp.where(count > 0, count, 1)
-    difference = b.mean - a.mean
-    return Moments(
-        count=count,
-        mean=a.mean + difference * share,
-        squares=a.squares + b.squares + difference**2 * a.count * share,
-    )
 
 
 def check_split(batch: Batch, devices: int) -> None:

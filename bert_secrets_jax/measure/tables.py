@@ -4,7 +4,7 @@ Shapes: E examples, L layers, N heads.
 """
 
 import dataclasses
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -74,15 +74,10 @@ def to_frame(tables: Mapping[str, HeadTable]) -> 'pandas.DataFrame':
     """
     import pandas
 
-    frame = pandas.DataFrame(list(_rows(tables)), columns=list(_COLUMNS))
-    frame.attrs['colours'] = COLOURS
-    return frame
-
-
-def _rows(tables: Mapping[str, HeadTable]) -> Iterator[tuple]:
     listed = tables.values() if isinstance(tables, Mapping) else [None]
     if not all(isinstance(table, HeadTable) for table in listed):
         raise TypeError('Tables come by name, as `collect` returns them: {name: table}.')
+    rows = []
     for name, table in tables.items():
         if table.mean.ndim > 2:
             raise ValueError(
@@ -92,7 +87,10 @@ def _rows(tables: Mapping[str, HeadTable]) -> Iterator[tuple]:
         columns = (table.mean, table.variance, table.standard_error)
         for layer, head in np.ndindex(table.mean.shape):
             numbers = (each[layer, head] for each in columns)
-            yield (name, layer + 1, head + 1, *numbers, table.count)
+            rows.append((name, layer + 1, head + 1, *numbers, table.count))
+    frame = pandas.DataFrame(rows, columns=list(_COLUMNS))
+    frame.attrs['colours'] = COLOURS
+    return frame
 
 
 def top_heads(table: HeadTable, count: int = 3, *, least: bool = False) -> list[str]:

@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import types
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import jax
@@ -112,16 +113,11 @@ class TokenMaps:
         )
 
 
-def each_map(
-    pretrained: Pretrained, encoded: Encoded, chosen: Iterable[int]
-) -> Iterator[Float[np.ndarray, 'L N _ _']]:
-    """Yield the maps [L, N, T, T] of some examples, float32 and without padding."""
-    for maps in each_kind(pretrained, encoded, chosen, {'weights': learned_maps}):
-        yield maps['weights']
-
-
 def each_kind(
-    pretrained: Pretrained, encoded: Encoded, chosen: Iterable[int], kinds: Mapping[str, MapsOf]
+    pretrained: Pretrained,
+    encoded: Encoded,
+    chosen: Iterable[int],
+    kinds: Mapping[str, MapsOf] = types.MappingProxyType({'weights': learned_maps}),
 ) -> Iterator[dict[str, Float[np.ndarray, 'L _ _ _']]]:
     """Yield maps of several kinds, by name, of some examples, float32 and without padding."""
     for example in chosen:

@@ -33,21 +33,26 @@ cannot remove heads. There are two ways to it:
 
 import dataclasses
 import functools
-import operator
 from collections.abc import Callable
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Int, Shaped
+from jaxtyping import Array, Bool, Float, Int, Shaped
 
+from bert_secrets_jax.ablation.contexts import layers_of
 from bert_secrets_jax.checks import check_shape
 from bert_secrets_jax.model.bert import Bert
 from bert_secrets_jax.model.config import BertConfig
 from bert_secrets_jax.model.encoder import OF_HEADS, spread_heads
-from bert_secrets_jax.model.weights import Pretrained
+from bert_secrets_jax.model.weights import Pretrained, check_whole
 from bert_secrets_jax.names import head_name
+
+# Subnetworks: the heads that survive pruning, as many drawn at random, and as many of the others
+# (Prasanna et al. 2020, section 3.2).
+GOOD, RANDOM, BAD = 'good', 'random', 'bad'
+KINDS = (GOOD, RANDOM, BAD)
 
 
 def remove_heads(pretrained: Pretrained, head_mask: Shaped[np.ndarray, 'L N']) -> Pretrained:
@@ -116,13 +121,9 @@ def cut(pretrained: Pretrained, kept: Bool[np.ndarray, 'L N']) -> Pretrained:
     groups = config.num_hidden_groups
     if groups is not None and len({*zip(config.groups, pruned, strict=True)}) > groups:
         groups = config.num_hidden_layers
-    apart = (
-        jax.tree.map(operator.itemgetter(layer), pretrained.params['layers'])
-        for layer in range(len(kept))
-    )
     layers = {
         str(layer): _with_heads(each, jnp.take, np.flatnonzero(kept[layer]))
-        for layer, each in enumerate(apart)
+        for layer, each in enumerate(layers_of(pretrained.params))
     }
     config = dataclasses.replace(
         config, pruned_heads=pruned, num_hidden_groups=groups, num_key_value_heads=None
@@ -140,12 +141,8 @@ def heads_left(config: BertConfig) -> Bool[np.ndarray, 'L N']:
 
 def heads_kept(config: BertConfig, head_mask: Any) -> Bool[np.ndarray, 'L N']:
     """Return which heads a mask of 0 and 1 keeps; ValueError if it is none."""
-    mask, layers, heads = (
-        np.asarray(head_mask),
-        config.num_hidden_layers,
-        config.num_attention_heads,
-    )
-    check_shape('head_mask', mask, layers=layers, heads=heads)
+    mask, whole = np.asarray(head_mask), heads_left(config).shape
+    check_shape('head_mask', mask, layers=whole[0], heads=whole[1])
     if not np.isin(mask, (0, 1)).all():
         raise ValueError(
             'head_mask must be 1 for heads that stay and 0 for those that are removed; no other '
@@ -170,3 +167,68 @@ def _with_heads(layer: Any, change: Callable[..., Array], heads: Int[np.ndarray,
         return leaf if axis is None else change(leaf, heads, axis=axis)
 
     return jax.tree_util.tree_map_with_path(changed, layer)
+
+
+def without_heads(pretrained: Pretrained, head_mask: Shaped[np.ndarray, 'L N']) -> Pretrained:
+    """Return the model with the values and outputs of some heads at zero, where they stay.
+
+    Such a head puts out nothing, as with `head_mask` and baseline 'zero'. Nor does it ever learn:
+    the gradient of its values has its output weights as a factor, and that of its output weights
+    has its values. Models with other heads missing train by the same compiled program.
+    `remove_heads` cuts such heads out when training is done.
+
+    Args:
+      pretrained: The model.
+      head_mask: 1 keeps a head, 0 leaves it out.
+
+    Raises:
+      TypeError: The model is not a `Pretrained`.
+      ValueError: The mask has another shape or other numbers, heads were removed from the model, or
+        it uses a layer several times (ALBERT), where a head cannot be missing once.
+    """
+    check_whole(pretrained)
+    config = pretrained.config
+    mask = heads_kept(config, head_mask)
+    if config.num_hidden_groups is not None:
+        groups = np.array(config.groups)
+        if any(not (mask[groups == group] == mask[groups == group][0]).all() for group in groups):
+            raise ValueError(
+                'This model uses the same layer several times, so that its heads are missing '
+                'everywhere or nowhere: give layers of one group the same heads.'
+            )
+    shared = np.array(config.key_value_heads)
+    if (mask != mask[:, shared.searchsorted(shared)]).any():
+        raise ValueError(
+            f'Heads share keys and values in this model ({config.summary}), and one cannot be '
+            'missing alone: give heads that share them (config.key_value_heads) the same.'
+        )
+    attention = pretrained.params['layers']['attention']
+    keep = jnp.asarray(mask, jnp.float32)
+    # Kernels are [L, D, N, H] of values and [L, N, H, D] of outputs.
+    value = {
+        name: leaf * (keep[:, None, :, None] if leaf.ndim == 4 else keep[:, :, None])
+        for name, leaf in attention['value'].items()
+    }
+    kernel = attention['output']['kernel'] * keep[:, :, None, None]
+    attention = {**attention, 'value': value, 'output': {**attention['output'], 'kernel': kernel}}
+    layers = {**pretrained.params['layers'], 'attention': attention}
+    return dataclasses.replace(pretrained, params={**pretrained.params, 'layers': layers})
+
+
+def subnetwork_masks(
+    good: Shaped[np.ndarray, 'L N'], *, seed: int
+) -> dict[str, Float[np.ndarray, 'L N']]:
+    """Return masks of the good, a random and a bad (not surviving) subnetwork of one size."""
+    rng = np.random.default_rng(seed)
+    survive = np.asarray(good).ravel() != 0
+    size = int(survive.sum())
+    shuffled = rng.permutation(survive.size)
+    # Those that did not survive come first, in random order.
+    lost_first = shuffled[np.argsort(survive[shuffled], kind='stable')]
+    chosen = {
+        GOOD: np.flatnonzero(survive),
+        RANDOM: rng.permutation(survive.size)[:size],
+        BAD: lost_first[:size],
+    }
+    every = np.arange(survive.size).reshape(np.shape(good))
+    return {kind: np.isin(every, heads).astype(np.float32) for kind, heads in chosen.items()}

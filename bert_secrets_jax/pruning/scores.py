@@ -18,7 +18,7 @@ from bert_secrets_jax.compute import Compute, Encoding
 from bert_secrets_jax.data.encoding import bucket, tokenize, with_labels
 from bert_secrets_jax.data.tasks import Example
 from bert_secrets_jax.finetune.losses import losses_of, task_loss
-from bert_secrets_jax.measure.importance import NORMS, head_importance, normalised
+from bert_secrets_jax.measure.gradients import NORMS, head_importance, normalised
 from bert_secrets_jax.measure.relevance import head_relevance
 from bert_secrets_jax.measure.statistics import confidence
 from bert_secrets_jax.measure.stream import stream
@@ -115,29 +115,24 @@ def head_scores(
         labelled = [with_labels(batch, labels) for batch in bucket(encoded, **encoding)]
         return progress(labelled, what, size=operator.attrgetter('size'))
 
-    def by_gradient():
-        shown = batches('Gradients of the mask', _MEMORY)
-        return head_importance(tuned, shown, task_loss, head_mask=head_mask, **kept).values
-
-    def by_confidence():
-        tables = stream((tuned,), batches('Confidence'), {CONFIDENCE: confidence}, **kept)
-        return tables[CONFIDENCE].values
-
-    def by_relevance():
-        return head_relevance(tuned, batches('Relevance', _MEMORY), **kept).values
-
-    def by_removal():
-        masks = single_heads(tuned.config)
-        swept = sweep_examples(
-            tuned, examples, with_intact(masks), baseline='zero', compute=compute
-        )
-        losses = losses_of(swept.logits, labels)
-        return (losses[1:] - losses[0]).T.reshape(-1, *masks.shape[1:])
-
     kept = {'keep_values': True, 'mesh': compute.mesh}
-    measures = {GRADIENT: by_gradient, CONFIDENCE: by_confidence}
-    measures |= {RELEVANCE: by_relevance, REMOVAL: by_removal}
-    parts = {method: measures[method]() for method in methods}
+    parts = {}
+    for method in methods:
+        if method == GRADIENT:
+            shown = batches('Gradients of the mask', _MEMORY)
+            found = head_importance(tuned, shown, task_loss, head_mask=head_mask, **kept).values
+        elif method == CONFIDENCE:
+            tables = stream((tuned,), batches('Confidence'), {CONFIDENCE: confidence}, **kept)
+            found = tables[CONFIDENCE].values
+        elif method == RELEVANCE:
+            found = head_relevance(tuned, batches('Relevance', _MEMORY), **kept).values
+        else:
+            masks = single_heads(tuned.config)
+            how = {'baseline': 'zero', 'compute': compute}
+            swept = sweep_examples(tuned, examples, with_intact(masks), **how)
+            losses = losses_of(swept.logits, labels)
+            found = (losses[1:] - losses[0]).T.reshape(-1, *masks.shape[1:])
+        parts[method] = found
     if permutations:
         parts[SHAPLEY] = shapley_values(
             tuned, examples, labels, permutations=permutations, seed=seed, compute=compute

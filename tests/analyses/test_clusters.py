@@ -16,8 +16,7 @@ from bert_secrets_jax.analyses.clusters import (
     from_tables,
 )
 from bert_secrets_jax.measure.catalogue import UNIFORM
-from bert_secrets_jax.measure.divergence import SMOOTHING, head_divergences
-from bert_secrets_jax.measure.statistics import uniform_entropy
+from bert_secrets_jax.measure.statistics import SMOOTHING, head_divergences, uniform_entropy
 from tests.analyses.conftest import flat_table
 from tests.conftest import forward
 

@@ -7,7 +7,7 @@ import pytest
 
 import bert_secrets_jax as bs
 from bert_secrets_jax.analyses.subnetworks import surviving_heads
-from bert_secrets_jax.pruning.subnetworks import subnetwork_masks, without_heads
+from bert_secrets_jax.pruning.removal import subnetwork_masks, without_heads
 
 
 @pytest.fixture

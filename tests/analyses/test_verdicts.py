@@ -26,7 +26,7 @@ from bert_secrets_jax.analyses.verdicts import (
     UNDECIDED,
     verdict,
 )
-from bert_secrets_jax.measure.collect import HeadTable
+from bert_secrets_jax.measure.tables import HeadTable
 from bert_secrets_jax.programs.sections import SECTIONS
 from bert_secrets_jax.stats import significance
 from bert_secrets_jax.stats.average import MeanEffect

@@ -13,8 +13,8 @@ import scipy.stats
 
 from bert_secrets_jax.ablation.masked_lm import assess_losses
 from bert_secrets_jax.analyses import verdicts as claims
-from bert_secrets_jax.measure.collect import HeadTable
 from bert_secrets_jax.measure.links import LinkTest, NullTest
+from bert_secrets_jax.measure.tables import HeadTable
 from bert_secrets_jax.names import head_name
 from bert_secrets_jax.patterns.classifier import load_classifier
 from bert_secrets_jax.patterns.correct import corrected

@@ -11,14 +11,14 @@ import scipy.stats
 
 import bert_secrets_jax as bs
 from bert_secrets_jax.contributions import faithfulness as module
-from bert_secrets_jax.contributions.decomposition import token_contributions
 from bert_secrets_jax.contributions.faithfulness import compare, faithfulness, kept_tokens
-from bert_secrets_jax.contributions.rollout import attention_graph, rollout
+from bert_secrets_jax.contributions.layerwise import attention_graph, rollout
 from bert_secrets_jax.contributions.scores import (
     METHODS,
     SIGNED,
     _gradients,
     prediction_weights,
+    token_contributions,
     token_scores,
 )
 from bert_secrets_jax.data.encoding import tokenize

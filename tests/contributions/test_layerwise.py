@@ -8,9 +8,12 @@ import numpy as np
 import pytest
 
 import bert_secrets_jax as bs
-from bert_secrets_jax.contributions.decomposition import token_contributions
 from bert_secrets_jax.contributions.layerwise import LAYERWISE
-from bert_secrets_jax.contributions.scores import prediction_weights, token_scores
+from bert_secrets_jax.contributions.scores import (
+    prediction_weights,
+    token_contributions,
+    token_scores,
+)
 from tests.conftest import RELATIVES, forward, real_checkpoint, relative
 from tests.contributions.reference import Reference, batch_of, random_model
 

@@ -9,7 +9,7 @@ import pytest
 
 import bert_secrets_jax as bs
 from bert_secrets_jax.contributions import norms
-from bert_secrets_jax.contributions.layers import Attended, each_layer
+from bert_secrets_jax.contributions.norms import Attended, each_layer
 from bert_secrets_jax.measure import stream
 from tests.conftest import PAIRS, forward, relative
 from tests.contributions.reference import Reference, batch_of, random_model

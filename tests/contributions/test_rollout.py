@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from bert_secrets_jax.contributions.rollout import attention_graph, flow, rollout
+from bert_secrets_jax.contributions.layerwise import attention_graph, flow, rollout
 
 
 def test_rollout_is_the_product_of_the_layers():

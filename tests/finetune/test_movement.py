@@ -15,7 +15,7 @@ from bert_secrets_jax.finetune.config import FinetuneConfig
 from bert_secrets_jax.finetune.movement import norms, recorded_steps
 from bert_secrets_jax.finetune.optimizers import make_optimizer
 from bert_secrets_jax.finetune.train import Finetuned, finetune
-from bert_secrets_jax.measure.collect import compare
+from bert_secrets_jax.measure.catalogue import compare
 from bert_secrets_jax.model.bert import Bert, init_params
 from bert_secrets_jax.pruning.gates import GateConfig
 from tests.conftest import killed_at, relative

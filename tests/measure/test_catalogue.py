@@ -14,12 +14,13 @@ from bert_secrets_jax.measure import catalogue, statistics
 from bert_secrets_jax.measure.catalogue import (
     CATALOGUE,
     Described,
+    collect,
+    compare,
     measure,
     measure_change,
     named,
     relation,
 )
-from bert_secrets_jax.measure.collect import collect, compare
 from bert_secrets_jax.measure.stream import stream
 
 

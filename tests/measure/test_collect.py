@@ -16,7 +16,7 @@ import bert_secrets_jax as bs
 from bert_secrets_jax.data.encoding import encode
 from bert_secrets_jax.data.tasks import Example
 from bert_secrets_jax.measure import statistics, stream
-from bert_secrets_jax.measure.collect import collect
+from bert_secrets_jax.measure.catalogue import collect
 from tests.conftest import random_params
 from tests.model import numpy_bert
 from tests.probes.conftest import LETTERS

@@ -9,8 +9,12 @@ import pytest
 
 import bert_secrets_jax as bs
 from bert_secrets_jax.data.encoding import encode, with_labels
-from bert_secrets_jax.measure.gradients import gradient_importance
-from bert_secrets_jax.measure.importance import head_importance, normalised, token_gradients
+from bert_secrets_jax.measure.gradients import (
+    gradient_importance,
+    head_importance,
+    normalised,
+    token_gradients,
+)
 from bert_secrets_jax.measure.relevance import head_relevance
 from tests.conftest import PAIRS, forward, random_params, relative
 

@@ -13,8 +13,7 @@ import pytest
 import bert_secrets_jax as bs
 from bert_secrets_jax.analyses import example_maps
 from bert_secrets_jax.contributions.attention_maps import KINDS
-from bert_secrets_jax.contributions.layerwise import LAYERWISE
-from bert_secrets_jax.contributions.rollout import attention_graph, rollout
+from bert_secrets_jax.contributions.layerwise import LAYERWISE, attention_graph, rollout
 from bert_secrets_jax.contributions.scores import token_scores
 from tests.conftest import forward
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import bert_secrets_jax as bs
-from bert_secrets_jax.contributions.layers import each_layer
+from bert_secrets_jax.contributions.norms import each_layer
 from bert_secrets_jax.model import attention
 from bert_secrets_jax.model.bert import all_layers, init_params, own_layers
 from bert_secrets_jax.model.config import GLOBAL, LOCAL, MASKED_LM, QUESTIONS, TOKENS

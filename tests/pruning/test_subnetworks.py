@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import bert_secrets_jax as bs
-from bert_secrets_jax.pruning.subnetworks import subnetwork_masks, without_heads
+from bert_secrets_jax.pruning.removal import subnetwork_masks, without_heads
 from tests.conftest import forward, random_params, rarely, relative
 from tests.model.test_weights import assert_equal
 

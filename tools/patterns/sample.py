@@ -14,7 +14,7 @@ from absl import logging
 from bert_secrets_jax.data.encoding import tokenize
 from bert_secrets_jax.data.tasks import Text, as_examples
 from bert_secrets_jax.files import as_cell, read_arrays, read_bytes, write_arrays
-from bert_secrets_jax.measure.token_maps import each_map
+from bert_secrets_jax.measure.token_maps import each_kind
 from bert_secrets_jax.model.weights import Pretrained, check_whole
 from bert_secrets_jax.patterns.classes import CLASSES
 from tools.patterns.maps import ARRAYS, MapSample
@@ -96,9 +96,9 @@ def draw_maps(
     config = pretrained.config
     layers = rng.permutation(np.arange(count) % config.num_hidden_layers)
     heads = rng.integers(config.num_attention_heads, size=count)
-    drawn = zip(each_map(pretrained, encoded, chosen), layers, heads, strict=True)
+    drawn = zip(each_kind(pretrained, encoded, chosen), layers, heads, strict=True)
     return MapSample(
-        values=[maps[layer, head].astype(np.float16) for maps, layer, head in drawn],
+        values=[maps['weights'][layer, head].astype(np.float16) for maps, layer, head in drawn],
         first_text=np.array([1 + np.flatnonzero(encoded.special[index])[1] for index in chosen]),
         source=np.array([source] * count),
         example=np.array([examples[index].id for index in chosen]),

@@ -13,9 +13,8 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from bert_secrets_jax.measure.catalogue import Described, limits_of
-from bert_secrets_jax.measure.collect import HeadTable
 from bert_secrets_jax.measure.colours import Colours
-from bert_secrets_jax.measure.tables import COLOURS
+from bert_secrets_jax.measure.tables import COLOURS, HeadTable
 from bert_secrets_jax.names import head_name
 from bert_secrets_jax.runs.findings import Interval, measured
 from bert_secrets_jax.runs.result import Finding, Result, framed

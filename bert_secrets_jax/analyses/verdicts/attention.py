@@ -23,7 +23,7 @@ from bert_secrets_jax.analyses.verdicts.verdict import (
     each_of,
     on_runs,
 )
-from bert_secrets_jax.measure.collect import HeadTable
+from bert_secrets_jax.measure.tables import HeadTable
 from bert_secrets_jax.names import counted, head_name
 from bert_secrets_jax.runs.findings import Interval
 from bert_secrets_jax.runs.verdict import ANY_FINETUNING, MOST_FINETUNINGS, THESE_MODELS

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from bert_secrets_jax.measure.collect import HeadTable
+from bert_secrets_jax.measure.tables import HeadTable
 from bert_secrets_jax.runs.findings import Interval
 from bert_secrets_jax.runs.verdict import (
     ANY_FINETUNING,
