@@ -1,6 +1,6 @@
 """Do the last layers change most because of the task, or because of how layers learn?
 
-Shapes: S seeds, L layers, D random draws, M the measures of `finetune.movement`.
+Shapes: S seeds, L layers, D random draws, M the measures of `finetune.optimizers`.
 """
 
 import dataclasses
@@ -29,7 +29,7 @@ from bert_secrets_jax.compute import Compute
 from bert_secrets_jax.data.tasks import Text
 from bert_secrets_jax.finetune.config import FinetuneConfig
 from bert_secrets_jax.finetune.metrics import BELOW_ZERO, TITLES
-from bert_secrets_jax.finetune.movement import MEASURES, norms, with_fresh_top
+from bert_secrets_jax.finetune.optimizers import MEASURES, norms, with_fresh_top
 from bert_secrets_jax.finetune.train import Finetuned
 from bert_secrets_jax.measure.catalogue import measure_change, named
 from bert_secrets_jax.measure.tables import HeadTable

@@ -4,6 +4,7 @@ import dataclasses
 import numbers
 import operator
 from collections.abc import Sequence
+from typing import Annotated
 
 from bert_secrets_jax.arguments import ARGUMENTS
 from bert_secrets_jax.brief import check_name
@@ -11,27 +12,12 @@ from bert_secrets_jax.checks import check_different, check_rules
 from bert_secrets_jax.finetune import optimizers
 from bert_secrets_jax.model.config import BertConfig
 from bert_secrets_jax.names import named_parts
-from bert_secrets_jax.ranges import Range, check_ranges
+from bert_secrets_jax.ranges import Positive, Range, check_ranges
 
-_COUNT = Range(1, 2**31)
 _MOST_SEEDS = 1000
-_POSITIVE = Range(0, 1e30, whole=False, without=0)
-RANGES = {
-    'epochs': _COUNT,
-    'batch_size': _COUNT,
-    'micro_batch': _COUNT,
-    # From 1 on, each step of these optimisers throws away what a weight was.
-    'learning_rate': Range(0, 1, whole=False, without=0),
-    'warmup': Range(0, 1, whole=False, without=1),
-    'weight_decay': Range(0, 1e30, whole=False),
-    'clip': _POSITIVE,
-    'layer_decay': Range(0, 10, whole=False, without=0),
-    'reinit': Range(0, 1000),
-    'max_length': _COUNT,
-    'log_every': _COUNT,
-    'maps_every': Range(0, 2**31),
-    'checkpoint_every': _COUNT,
-}
+Number = Annotated[int, Range(1, 2**31)]
+# From 1 on, each step of these optimisers throws away what a weight was.
+Rate = Annotated[float, Range(0, 1, whole=False, without=0)]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -68,28 +54,28 @@ class FinetuneConfig:
     """
 
     seeds: int | Sequence[int] = (0,)
-    epochs: int = 3
-    batch_size: int = 32
-    micro_batch: int = 8
-    learning_rate: float = 5e-5
-    warmup: float = 0.1
-    weight_decay: float = 0.01
-    clip: float = 1.0
+    epochs: Number = 3
+    batch_size: Number = 32
+    micro_batch: Number = 8
+    learning_rate: Rate = 5e-5
+    warmup: Annotated[float, Range(0, 1, whole=False, without=1)] = 0.1
+    weight_decay: Annotated[float, Range(0, 1e30, whole=False)] = 0.01
+    clip: Positive = 1.0
     optimizer: str = 'adamw'
     schedule: str = optimizers.LINEAR
-    layer_decay: float = 1.0
+    layer_decay: Annotated[float, Range(0, 10, whole=False, without=0)] = 1.0
     freeze: str = ''
-    reinit: int = 0
+    reinit: Annotated[int, Range(0, 1000)] = 0
     one_class: bool = False
-    max_length: int = 128
+    max_length: Number = 128
     buckets: tuple[int, ...] | None = None
-    log_every: int = 20
-    maps_every: int = 0
-    checkpoint_every: int = 500
+    log_every: Number = 20
+    maps_every: Annotated[int, Range(0, 2**31)] = 0
+    checkpoint_every: Number = 500
 
     def __post_init__(self):
         object.__setattr__(self, 'seeds', listed_seeds(self.seeds))
-        check_ranges(self, RANGES)
+        check_ranges(self)
         check_name('optimizer', self.optimizer, optimizers.NAMES)
         check_name('schedule', self.schedule, optimizers.SCHEDULES)
         if not isinstance(self.freeze, str):

@@ -12,28 +12,13 @@ import scipy.stats
 from absl import logging
 from jaxtyping import Float
 
+from bert_secrets_jax import files
 from bert_secrets_jax.brief import brief, check_name, tree
-from bert_secrets_jax.files import (
-    checksums,
-    csv_text,
-    differing,
-    read_record,
-    read_text,
-    write_record,
-    write_text,
-)
 from bert_secrets_jax.finetune.checkpoints import curves
 from bert_secrets_jax.finetune.metrics import described, interval, tested
-from bert_secrets_jax.finetune.movement import MEASURES, recorded_steps
+from bert_secrets_jax.finetune.optimizers import MEASURES, recorded_steps
 from bert_secrets_jax.finetune.seeds import MAPS, best_rows
-from bert_secrets_jax.model.config import (
-    COMPUTE_DTYPES,
-    EMBEDDING,
-    QUESTIONS,
-    SEQUENCES,
-    TOKENS,
-    ComputeDtype,
-)
+from bert_secrets_jax.model import config
 from bert_secrets_jax.model.weights import (
     Pretrained,
     from_pretrained,
@@ -41,6 +26,7 @@ from bert_secrets_jax.model.weights import (
     with_pooling,
 )
 from bert_secrets_jax.names import named_parts
+from bert_secrets_jax.ranges import Range
 from bert_secrets_jax.stats.correlations import p_uncorrelated
 from bert_secrets_jax.stats.student import LEVEL
 
@@ -68,7 +54,7 @@ class Finetuned:
       head: 'sequence_classification' (or a regression), 'token_classification',
         'question_answering', or 'embedding'.
       movement: [S, R, P, M] how each part of a model moved, by seed and recorded step: the
-        `movement.MEASURES` of the embeddings, each layer and the head. None from a former version.
+        `optimizers.MEASURES` of the embeddings, each layer, the head. None from a former version.
       in_memory: The models of a fine-tuning without a folder; otherwise empty.
     """
 
@@ -81,8 +67,8 @@ class Finetuned:
     larger_class: float
     history: list[dict[str, Any]] = dataclasses.field(repr=False)
     folder: pathlib.Path | None = None
-    dtype: ComputeDtype = 'float32'
-    head: str = SEQUENCES
+    dtype: config.ComputeDtype = 'float32'
+    head: str = config.SEQUENCES
     movement: np.ndarray | None = dataclasses.field(default=None, repr=False, compare=False)
     in_memory: tuple[Pretrained, ...] = dataclasses.field(default=(), repr=False, compare=False)
 
@@ -99,7 +85,7 @@ class Finetuned:
             return self.in_memory
         folders = map(self.checkpoint, self.seeds)
         found = (from_pretrained(folder, dtype=self.dtype) for folder in folders)
-        return tuple(map(with_pooling, found) if self.head == EMBEDDING else found)
+        return tuple(map(with_pooling, found) if self.head == config.EMBEDDING else found)
 
     def first(self, count: int) -> 'Finetuned':
         """Return the outcome of the first seeds alone."""
@@ -189,7 +175,7 @@ class Finetuned:
     @property
     def tested(self) -> str:
         """The metric by which it is tested whether the models have learnt anything."""
-        of_tokens = {TOKENS: 'word_accuracy', QUESTIONS: 'answer_f1'}
+        of_tokens = {config.TOKENS: 'word_accuracy', config.QUESTIONS: 'answer_f1'}
         return of_tokens.get(self.head) or tested(self.metrics, len(self.label_names))
 
     @property
@@ -215,8 +201,8 @@ class Finetuned:
                 f'{folder} holds no finished fine-tuning: call bs.finetune(..., folder=...).'
             )
         try:
-            values: dict[str, Any] = {'head': SEQUENCES, 'movement': None}
-            values |= read_record(folder / OUTCOME)
+            values: dict[str, Any] = {'head': config.SEQUENCES, 'movement': None}
+            values |= files.read_record(folder / OUTCOME)
             wrong = [name for name, is_right in _KINDS.items() if not is_right(values[name])]
             if wrong:
                 raise ValueError(f'{wrong[0]} is of another kind')
@@ -252,12 +238,8 @@ class Finetuned:
         return p_learnt(row[self.tested], larger_class, self.dev_examples)
 
 
-def _is_number(value: Any, kind: Any = int | float) -> bool:
-    return isinstance(value, kind) and not isinstance(value, bool)
-
-
-def _is_count(value: Any) -> bool:
-    return _is_number(value, int) and value >= 0
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def _is_row(value: Any) -> bool:
@@ -273,20 +255,23 @@ def _list_of(is_right: Callable[[Any], bool]) -> Callable[[Any], bool]:
     return lambda value: isinstance(value, list) and len(value) > 0 and all(map(is_right, value))
 
 
+_COUNT = Range(0, 2**63)
 # A check of each value of the file.
 _KINDS = {
     'start': lambda value: value in ('pretrained', 'random'),
-    'seeds': _list_of(_is_count),
+    'seeds': _list_of(_COUNT.__contains__),
     'metrics': _list_of(lambda value: isinstance(value, str)),
     'label_names': _list_of(lambda value: isinstance(value, str)),
-    'train_examples': _is_count,
-    'dev_examples': _is_count,
+    'train_examples': _COUNT.__contains__,
+    'dev_examples': _COUNT.__contains__,
     # NaN for a regression.
     'larger_class': lambda value: _is_number(value) and not (value < 0 or value > 1),
     'history': _list_of(_is_row),
-    'dtype': lambda value: value in COMPUTE_DTYPES,
+    'dtype': lambda value: value in config.COMPUTE_DTYPES,
     'movement': lambda value: value is None or isinstance(value, list),
-    'head': lambda value: value in (SEQUENCES, TOKENS, QUESTIONS, EMBEDDING),
+    'head': lambda value: (
+        value in (config.SEQUENCES, config.TOKENS, config.QUESTIONS, config.EMBEDDING)
+    ),
 }
 
 
@@ -311,7 +296,7 @@ def save_model(pretrained: Pretrained, folder: pathlib.Path) -> None:
     # First, so that checksums are never those of former files.
     noted.unlink(missing_ok=True)
     save_pretrained(pretrained, folder)
-    write_record(noted, checksums(folder))
+    files.write_record(noted, files.checksums(folder))
 
 
 def checksums_of(folder: pathlib.Path) -> pathlib.Path:
@@ -324,7 +309,7 @@ def check_model(folder: pathlib.Path) -> None:
     noted = checksums_of(folder)
     if not noted.exists():
         raise ValueError(f'{noted} is missing, which has the checksums of the model.')
-    for file in differing(folder, read_record(noted)):
+    for file in files.differing(folder, files.read_record(noted)):
         raise ValueError(f'{file} is missing, or damaged since it was written.')
 
 
@@ -339,8 +324,8 @@ def write_outcome(finetuned: Finetuned) -> None:
     if finetuned.movement is not None:
         values['movement'] = finetuned.movement.tolist()
     for name, text in _tables(finetuned).items():
-        write_text(finetuned.folder / name, text)
-    write_record(finetuned.folder / OUTCOME, values)
+        files.write_text(finetuned.folder / name, text)
+    files.write_record(finetuned.folder / OUTCOME, values)
 
 
 def mend_tables(finetuned: Finetuned) -> None:
@@ -349,12 +334,12 @@ def mend_tables(finetuned: Finetuned) -> None:
     for name, text in _tables(finetuned).items():
         file = finetuned.folder / name
         try:
-            if read_text(file) == text:
+            if files.read_text(file) == text:
                 continue
         except (OSError, ValueError):
             logging.debug('%s cannot be read.', file)
         logging.warning('%s is missing, or not what was written: written again.', file)
-        write_text(file, text)
+        files.write_text(file, text)
 
 
 def _tables(finetuned: Finetuned) -> dict[str, str]:
@@ -367,5 +352,5 @@ def _tables(finetuned: Finetuned) -> dict[str, str]:
             for seed, row, part in np.ndindex(moved.shape[:3])
         )
         columns = 'seed', 'step', 'layer', *MEASURES
-        tables['movement.csv'] = csv_text(columns, rows)
+        tables['movement.csv'] = files.csv_text(columns, rows)
     return tables

@@ -155,17 +155,14 @@ def _loss_of(loss: str, scale: float):
             each = (cosines(one, other) - labels) ** 2
         else:
             scores = scale * unit_length(one) @ unit_length(other).T
-            each = _cross_entropy(scores, batch.example[:pairs] >= 0)
+            # Filler rows are nobody's partner.
+            real = (batch.example[:pairs] >= 0)[None]
+            scores = jnp.where(real, scores, jnp.finfo(jnp.float32).min)
+            each = jax.nn.logsumexp(scores, axis=1) - jnp.diagonal(scores)
         # The rows of second texts are counted with the first.
         return jnp.concatenate([each, jnp.zeros_like(each)])
 
     return of_pairs
-
-
-def _cross_entropy(scores: Float[Array, 'B B'], real: Array) -> Float[Array, ' B']:
-    """Return the loss of choosing each text's own partner; filler rows are nobody's partner."""
-    scores = jnp.where(real[None, :], scores, jnp.finfo(jnp.float32).min)
-    return jax.nn.logsumexp(scores, axis=1) - jnp.diagonal(scores)
 
 
 def _evaluate(

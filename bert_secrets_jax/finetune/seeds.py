@@ -21,7 +21,7 @@ from bert_secrets_jax.finetune.config import FinetuneConfig, listed_seeds
 from bert_secrets_jax.finetune.loop import Rows, TrainState
 from bert_secrets_jax.finetune.losses import loss_per_example, terms
 from bert_secrets_jax.finetune.metrics import evaluate, tested_values
-from bert_secrets_jax.finetune.movement import recorded_steps, recording, with_fresh_top
+from bert_secrets_jax.finetune.optimizers import recorded_steps, recording, with_fresh_top
 from bert_secrets_jax.finetune.steps import Data, Steps, per_epoch, predict
 from bert_secrets_jax.measure.catalogue import measure_change, named
 from bert_secrets_jax.model.bert import Bert, all_layers, check_finite, init_params, own_layers
@@ -100,7 +100,7 @@ def train_runs(
         evaluate=functools.partial(_evaluate, steps, save),
     )
     for index, seed in enumerate(seeds):
-        save(seed, 'last', _select(bert, state.params, index))
+        save(seed, 'last', select(bert, state.params, index))
     return record.history, np.asarray(fetch(state.optimizer['records']))
 
 
@@ -140,7 +140,8 @@ def optimizer_for(config: FinetuneConfig, steps: int) -> optax.GradientTransform
     )
 
 
-def _select(bert: Bert, params: Any, index: int) -> Any:
+def select(bert: Bert, params: Any, index: int) -> Any:
+    """Return the parameters of one of several runs, whose number is the first axis."""
     return all_layers(bert.config, jax.tree.map(operator.itemgetter(index), params))
 
 
@@ -172,7 +173,7 @@ def _evaluate(steps: Steps, save: Save, state: TrainState, epoch: int, history: 
         rows.append(row)
         # Before training there is nothing to keep: epoch 0 is the model that one started from.
         if epoch and not any(_rank(score) >= _rank(row['score']) for score in former[1:]):
-            save(seed, 'best', _select(steps.bert, state.params, index))
+            save(seed, 'best', select(steps.bert, state.params, index))
     first = [row['loss'] for row in history if row['split'] == 'dev']
     if epoch == 1 and all(row['loss'] >= loss for row, loss in zip(rows, first, strict=True)):
         logging.warning(
@@ -188,7 +189,7 @@ def _maps(steps: Steps, before: Sequence[Any], state: TrainState, done: int) -> 
     for index, seed in enumerate(steps.seeds):
         start = all_layers(steps.bert.config, before[index])
         first = Pretrained(steps.bert, start, None)
-        now = Pretrained(steps.bert, fetch(_select(steps.bert, state.params, index)), None)
+        now = Pretrained(steps.bert, fetch(select(steps.bert, state.params, index)), None)
         (table,) = measure_change(first, now, steps.data.dev, [named('cosine')]).values()
         row = {'split': MAPS, 'seed': seed, 'step': done, 'epoch': done / steps.per_epoch}
         means = table.mean.mean(axis=1).tolist()

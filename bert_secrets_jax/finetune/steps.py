@@ -18,14 +18,7 @@ import optax
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jaxtyping import Array, Float, Float32, Int, Key, Num
 
-from bert_secrets_jax.data.encoding import (
-    Batch,
-    Encoded,
-    Paired,
-    in_order,
-    padded_lengths,
-    to_one_length,
-)
+from bert_secrets_jax.data import encoding
 from bert_secrets_jax.devices import DATA, SEEDS, fetch, place, replicate
 from bert_secrets_jax.finetune import loop
 from bert_secrets_jax.finetune.config import FinetuneConfig
@@ -45,10 +38,10 @@ class Data:
     what the test of a model needs from the metrics and the logits [E, T, C].
     """
 
-    train: Encoded | Paired
+    train: encoding.Encoded | encoding.Paired
     train_labels: np.ndarray
     train_ids: Sequence[str]
-    dev: Sequence[Batch]
+    dev: Sequence[encoding.Batch]
     dev_labels: np.ndarray
     metrics: tuple[str, ...]
     head: str = SEQUENCES
@@ -113,7 +106,7 @@ class Steps:
         """The lengths to which micro-batches are padded, in ascending order."""
         data, config = self.data, self.config
         if config.buckets is not None:
-            return padded_lengths(config.buckets, config.max_length, data.train.lengths)
+            return encoding.padded_lengths(config.buckets, config.max_length, data.train.lengths)
         # [steps of the first epoch, G, B]
         rows = np.stack([self.rows(step) for step in range(self.per_epoch)])
         lengths = np.sort(np.where(rows >= 0, data.train.lengths[rows], 0), axis=-1)
@@ -122,7 +115,7 @@ class Steps:
         longest = longest.max(axis=(1, 3) if self.at_once else 3)
         # A training pass takes about as long as three, and each micro-batch counts once here.
         passes = 3.0 * config.epochs * config.micro_batch
-        return padded_lengths(None, config.max_length, longest[longest > 0], passes=passes)
+        return encoding.padded_lengths(None, config.max_length, longest[longest > 0], passes=passes)
 
     @functools.cached_property
     def _shardings(self) -> tuple[Any, Any]:
@@ -194,7 +187,7 @@ class Steps:
 
     def micro_batches(
         self, rows: Int[np.ndarray, 'g B']
-    ) -> Iterator[tuple[Batch, Num[np.ndarray, 'g b']]]:
+    ) -> Iterator[tuple[encoding.Batch, Num[np.ndarray, 'g b']]]:
         """Yield batches with a leading axis of runs and their labels, the short examples first."""
         data, size = self.data, self.config.micro_batch
         lengths = np.where(rows >= 0, data.train.lengths[rows], 0)
@@ -337,7 +330,7 @@ def _update(optimizer, state, gradients, run, of_runs):
 def predict(
     bert: Bert,
     models: Mapping[str, Any],
-    batches: Sequence[Batch],
+    batches: Sequence[encoding.Batch],
     *,
     fixed: Mapping[str, Any] | None = None,
     at_once: bool = False,
@@ -355,7 +348,9 @@ def predict(
     if what:
         shown = progress(batches, what, size=lambda each: each.size * runs, compiles=compiles)
     logits = (fetch(_predict(bert, at_once, models, fixed or {}, batch)) for batch in shown)
-    return in_order([batch.example for batch in batches], to_one_length(logits), axis=1)
+    return encoding.in_order(
+        [batch.example for batch in batches], encoding.to_one_length(logits), axis=1
+    )
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1))

@@ -101,23 +101,19 @@ def evaluate(
     found = {'word_accuracy': accuracy}
     found['f1_macro'] = METRICS['f1_macro'](np.concatenate(predicted), every)
     if 'span_f1' in metrics:
-        found['span_f1'] = _span_f1(predicted, tags, names)
+        from nervaluate import Evaluator
+
+        # The last one, NONE, is a word without a wordpiece.
+        named = [*names, OUTSIDE]
+        answers, truth = (
+            [[named[one] for one in row] for row in both] for both in (predicted, tags)
+        )
+        kinds = sorted({name[2:] for name in names if name != OUTSIDE})
+        spans = Evaluator(truth, answers, tags=kinds, loader='list').evaluate()
+        found['span_f1'] = float(spans['overall']['strict'].f1)
     commonest = np.bincount(every).argmax()
     ahead = [each.sum() - (true == commonest).sum() for each, true in zip(right, tags, strict=True)]
     return scored(metrics, found) | {
         'word_accuracy': accuracy,
         'p_learnt': p_above_zero(np.array(ahead)),
     }
-
-
-def _span_f1(
-    predicted: Sequence[np.ndarray], tags: Sequence[np.ndarray], names: Sequence[str]
-) -> float:
-    from nervaluate import Evaluator
-
-    # The last one, NONE, is a word without a wordpiece.
-    named = [*names, OUTSIDE]
-    truth, answers = ([[named[each] for each in row] for row in some] for some in (tags, predicted))
-    kinds = sorted({name[2:] for name in names if name != OUTSIDE})
-    found = Evaluator(truth, answers, tags=kinds, loader='list').evaluate()
-    return float(found['overall']['strict'].f1)

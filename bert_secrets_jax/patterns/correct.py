@@ -58,11 +58,16 @@ def corrected(
     and of the error rates of a model that is none of the labelled ones. None is returned if some
     class has no labelled map, whose errors nobody knows.
     """
-    confusion = np.asarray(confusions).sum(axis=0)
+    confusions = np.asarray(confusions)
+    confusion, numbers = confusions.sum(axis=0), confusions.sum(axis=-1)
     if (confusion.sum(axis=1) == 0).any():
         return None
     rng = np.random.default_rng(seed)
-    rates = _drawn_rates(np.asarray(confusions), draws, rng)
+    alike = concentrations(confusions, draws, rng)[:, None, None]
+    # So many independent maps tell as much of the mean of models as those that share a model.
+    independent = (numbers * (alike + 1) / (alike + np.maximum(numbers, 1))).sum(axis=1)  # [D, C]
+    means = _dirichlet(independent[..., None] * _smoothed(confusion), rng)
+    rates = _dirichlet(alike * means, rng)
     shares = _dirichlet(np.broadcast_to(found * size + 1e-3, (draws, len(found))), rng)
     best = most_likely(found, confusion / confusion.sum(axis=1, keepdims=True))
     return Corrected(best, most_likely(shares, rates))
@@ -101,17 +106,6 @@ def most_likely(
         expected = np.einsum('...T,...TP->...P', shares, rates)
         shares = shares * np.einsum('...TP,...P->...T', rates, found / np.maximum(expected, 1e-300))
     return shares / shares.sum(axis=-1, keepdims=True)
-
-
-def _drawn_rates(
-    confusions: Int[np.ndarray, 'G C C'], draws: int, rng: np.random.Generator
-) -> Float[np.ndarray, 'D C C']:
-    alike = concentrations(confusions, draws, rng)[:, None, None]
-    numbers = confusions.sum(axis=-1)
-    # So many independent maps tell as much of the mean of models as those that share a model.
-    independent = (numbers * (alike + 1) / (alike + np.maximum(numbers, 1))).sum(axis=1)  # [D, C]
-    means = _dirichlet(independent[..., None] * _smoothed(confusions.sum(axis=0)), rng)
-    return _dirichlet(alike * means, rng)
 
 
 def _smoothed(confusion: Int[np.ndarray, 'C C']) -> Float[np.ndarray, 'C C']:

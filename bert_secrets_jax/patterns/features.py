@@ -127,7 +127,9 @@ def _scale_features(sums: _Sums, factor, lines, tokens: _Tokens) -> _Features:
 
     # Sums along the diagonals of the map, and of what its columns do not explain.
     along = (sums.diagonals - sums.mean * sizes_of) * scale
-    left = along - _windows(columns, offsets, n)
+    upto, last = jnp.pad(jnp.cumsum(columns), (1, 0)), n.astype(int)
+    begin, end = jnp.clip(offsets, 0, last), jnp.clip(last + offsets, 0, last)
+    left = along - (upto[end] - upto[begin])
     means, left_means = (each / jnp.maximum(sizes_of, 1) for each in (along, left))
     near = jnp.abs(offsets) <= NEAR
     left_lines = ((lines - mean) / deviation - _shifted(columns)) * tokens.near
@@ -290,14 +292,6 @@ def _first_greatest(values: _Map) -> Float[Array, ' R']:
     room = values.shape[1]
     is_greatest = 1 + jnp.floor(values - values.max(axis=1, keepdims=True))
     return room - (is_greatest * (room - jnp.arange(room))[None]).max(axis=1)
-
-
-def _windows(columns, offsets, n) -> Float[Array, ' K']:
-    """Return the sum along each diagonal of a map whose rows all are these columns."""
-    upto = jnp.pad(jnp.cumsum(columns), (1, 0))
-    last = n.astype(int)
-    begin, end = jnp.clip(offsets, 0, last), jnp.clip(last + offsets, 0, last)
-    return upto[end] - upto[begin]
 
 
 def _top(values: _ByToken, count: int) -> Float[Array, ' {count}']:

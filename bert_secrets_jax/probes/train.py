@@ -12,7 +12,7 @@ import functools
 import itertools
 import pathlib
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Annotated, Any
 
 import jax
 import jax.numpy as jnp
@@ -40,12 +40,6 @@ from bert_secrets_jax.ranges import Range, check_ranges
 _POINTS = 20
 # There is also a checkpoint whenever the last is old, but of several processes (`loop.is_due`).
 _CHECKPOINT_EVERY = 2000
-RANGES = {
-    'epochs': Range(1, 1000),
-    'batch_size': Range(1, 4096),
-    'learning_rate': Range(0, 10, whole=False, without=0),
-    'cache_mb': Range(0, 2**40, whole=False),
-}
 
 
 @dataclasses.dataclass(frozen=True, repr=False, eq=False)
@@ -90,16 +84,16 @@ class ProbeConfig:
     """
 
     seeds: int | Sequence[int] = 3
-    epochs: int = 1
-    batch_size: int = 1
-    learning_rate: float | int = 2e-3
+    epochs: Annotated[int, Range(1, 1000)] = 1
+    batch_size: Annotated[int, Range(1, 4096)] = 1
+    learning_rate: Annotated[float | int, Range(0, 10, whole=False, without=0)] = 2e-3
     reading: str = 'paper'
     order: int = 0
-    cache_mb: float | int = 1024
+    cache_mb: Annotated[float | int, Range(0, 2**40, whole=False)] = 1024
 
     def __post_init__(self):
         object.__setattr__(self, 'seeds', listed_seeds(self.seeds))
-        check_ranges(self, RANGES)
+        check_ranges(self)
         check_name('reading', self.reading, READINGS)
 
 

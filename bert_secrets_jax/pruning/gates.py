@@ -17,10 +17,9 @@ import dataclasses
 import functools
 import itertools
 import math
-import operator
 import pathlib
 from collections.abc import Hashable, Sequence
-from typing import Any
+from typing import Annotated, Any
 
 import jax
 import jax.numpy as jnp
@@ -33,26 +32,22 @@ from bert_secrets_jax.brief import brief
 from bert_secrets_jax.data.tasks import Example, check_labels_inputs
 from bert_secrets_jax.devices import fetch, replicate
 from bert_secrets_jax.finetune import loop
-from bert_secrets_jax.finetune.config import FinetuneConfig, listed_seeds
+from bert_secrets_jax.finetune.config import FinetuneConfig, Number, Rate, listed_seeds
 from bert_secrets_jax.finetune.losses import loss_per_example
 from bert_secrets_jax.finetune.metrics import evaluate
-from bert_secrets_jax.finetune.seeds import optimizer_for
+from bert_secrets_jax.finetune.seeds import optimizer_for, select
 from bert_secrets_jax.finetune.steps import Steps, per_epoch, predict
 from bert_secrets_jax.finetune.train import check_examples, encode_data, finished
 from bert_secrets_jax.model.bert import all_layers, own_layers
 from bert_secrets_jax.model.config import SEQUENCES
 from bert_secrets_jax.model.weights import Pretrained
-from bert_secrets_jax.ranges import Range, check_ranges
+from bert_secrets_jax.ranges import Positive, Range
 
 # Those of the published code (`lib/layers/concrete_gate.py`).
 TEMPERATURE = 0.33
 LOW, HIGH = -0.1, 1.1
 EPSILON = 1e-6
 
-RANGES = {
-    'gate_learning_rate': Range(0, 1e30, whole=False, without=0),
-    'initial': Range(-1e30, 1e30, whole=False),
-}
 _PRICE = Range(-1e30, 1e30, whole=False)
 
 Gates = Float[Array | np.ndarray, '*K L N']
@@ -172,11 +167,11 @@ class GateConfig(FinetuneConfig):
 
     coefficients: Sequence[float]
     frozen: bool = True
-    gate_learning_rate: float = 0.1
-    initial: float = 2.0
-    epochs: int = 10
-    learning_rate: float = 2e-5
-    log_every: int = 5
+    gate_learning_rate: Positive = 0.1
+    initial: Annotated[float, _PRICE] = 2.0
+    epochs: Number = 10
+    learning_rate: Rate = 2e-5
+    log_every: Number = 5
 
     def __post_init__(self):
         super().__post_init__()
@@ -190,7 +185,6 @@ class GateConfig(FinetuneConfig):
             names = 'layer_decay, freeze, reinit and maps_every'
             raise ValueError(f'Gates are learnt without {names}: leave them.')
         object.__setattr__(self, 'coefficients', tuple(map(float, prices)))
-        check_ranges(self, RANGES)
 
 
 def train_gates(
@@ -341,9 +335,8 @@ def _outcome(
     models = []
     for index in range(len(gates) if of_runs else 0):
         # By way of the host: whatever devices it was trained on, it lies on the usual one.
-        of_run = fetch(jax.tree.map(operator.itemgetter(index), params['model']))
-        weights = all_layers(tuned.config, jax.tree.map(jnp.asarray, of_run))
-        models.append(dataclasses.replace(tuned, params=weights))
+        of_run = fetch(select(tuned.bert, params['model'], index))
+        models.append(dataclasses.replace(tuned, params=jax.tree.map(jnp.asarray, of_run)))
 
     def answers(masks: Gates, of_runs: dict[str, Any]) -> Float[np.ndarray, 'K E C']:
         return predict(

@@ -10,10 +10,9 @@ import numpy as np
 import pytest
 
 from bert_secrets_jax.data.encoding import encode
-from bert_secrets_jax.finetune import loop, movement, outcome, steps
+from bert_secrets_jax.finetune import loop, optimizers, outcome, steps
 from bert_secrets_jax.finetune.config import FinetuneConfig
-from bert_secrets_jax.finetune.movement import norms, recorded_steps
-from bert_secrets_jax.finetune.optimizers import make_optimizer
+from bert_secrets_jax.finetune.optimizers import make_optimizer, norms, recorded_steps
 from bert_secrets_jax.finetune.train import Finetuned, finetune
 from bert_secrets_jax.measure.catalogue import compare
 from bert_secrets_jax.model.bert import Bert, init_params
@@ -157,7 +156,7 @@ def test_killed_and_resumed_records_and_maps_are_the_same(
     assert 'maps,1,8,2,similarity_L3' in (tmp_path / 'curve.csv').read_text()
     with (tmp_path / 'movement.csv').open() as file:
         rows = list(csv.DictReader(file))
-    assert [*rows[0]] == ['seed', 'step', 'layer', *movement.MEASURES]
+    assert [*rows[0]] == ['seed', 'step', 'layer', *optimizers.MEASURES]
     assert [row['layer'] for row in rows[:5]] == [*PARTS] and len(rows) == 2 * 2 * 5
     expected = recorded.movement[..., 3].ravel()
     np.testing.assert_allclose([float(row['relative_distance']) for row in rows], expected)
