@@ -4,7 +4,7 @@ import dataclasses
 import re
 from collections.abc import Mapping
 from importlib import resources
-from typing import Any, Literal, get_args
+from typing import Annotated, Any, Literal, get_args
 
 from bert_secrets_jax.brief import check_name, either, shortened
 from bert_secrets_jax.checks import check_rules
@@ -27,56 +27,15 @@ from bert_secrets_jax.ranges import Range, check_ranges
 ComputeDtype = Literal['float32', 'tf32x3', 'bfloat16']
 COMPUTE_DTYPES: tuple[ComputeDtype, ...] = get_args(ComputeDtype)
 ACTIVATIONS = ('gelu', 'gelu_new', 'gelu_pytorch_tanh', 'relu', 'silu')
-# The range of each number; every published model is far within it.
-_RATE = Range(0.0, 1.0, whole=False, without=1.0)
-_BASE = Range(1.0, 1e12, whole=False, optional=True)
-RANGES: Mapping[str, Range] = {
-    'vocab_size': Range(1, 10_000_000),
-    'hidden_size': Range(1, 100_000),
-    'embedding_size': Range(1, 100_000, optional=True),
-    'num_hidden_layers': Range(1, 1_000),
-    'num_attention_heads': Range(1, 1_000),
-    'intermediate_size': Range(1, 1_000_000),
-    'hidden_dropout_prob': _RATE,
-    'attention_probs_dropout_prob': _RATE,
-    'classifier_dropout': dataclasses.replace(_RATE, optional=True),
-    'max_position_embeddings': Range(1, 10_000_000),
-    'type_vocab_size': Range(0, 10_000),
-    'layer_norm_eps': Range(1e-20, 0.1, whole=False),
-    'initializer_range': Range(0.0, 1.0, whole=False),
-    'pad_token_id': Range(0, 10_000_000),
-    'num_hidden_groups': Range(1, 1_000, optional=True),
-    'num_key_value_heads': Range(1, 1_000, optional=True),
-    'task_type_vocab_size': Range(1, 10_000, optional=True),
-    'rope_theta': _BASE,
-    'local_rope_theta': _BASE,
-    'local_attention': Range(0, 10_000_000, optional=True),
-    'mask_token_id': Range(0, 10_000_000, optional=True),
-    'position_buckets': Range(-1, 1_000_000),
-    'max_relative_positions': Range(-1, 1_000_000),
-    'conv_kernel_size': Range(0, 1_000),
-    'conv_groups': Range(1, 100_000),
-}
+# Numbers of several fields; every published model is far within its ranges.
+Rate = Annotated[float, Range(0.0, 1.0, whole=False, without=1.0)]
+RateOrNone = Annotated[float | None, Range(0.0, 1.0, whole=False, without=1.0, optional=True)]
+Base = Annotated[float | None, Range(1.0, 1e12, whole=False, optional=True)]
 # [CLS], a token and [SEP].
 _FEWEST = 3
 # No checkpoint has this one: it has no weights, and gives the embedding of a text.
 EMBEDDING = 'embedding'
 ANSWER = ('start', 'end')
-_SWITCHES = (
-    'attention_bias', 'mlp_bias', 'norm_bias', 'classifier_bias', 'emb_layer_norm_before',
-    'token_dropout', 'relative_attention', 'share_att_key', 'position_biased_input',
-    'rotary_value', 'use_task_id',
-)  # fmt: skip
-# The values that each switch may have.
-CHOICES: Mapping[str, tuple[Any, ...]] = {
-    'dtype': COMPUTE_DTYPES,
-    'head': (*HEADS, EMBEDDING),
-    'position_embedding_type': ('absolute', 'rotary', 'alibi'),
-    'classifier_pooling': ('cls', 'mean', 'late'),
-    'rotary_rounding': ('float32', 'float16', 'bfloat16'),
-    'norm_rel_ebd': ('none', 'layer_norm'),
-    'conv_act': ('tanh', *ACTIVATIONS),
-} | dict.fromkeys(_SWITCHES, (False, True))
 # The end of the name of each head's class in `transformers`.
 CLASSES: Mapping[str, str] = {
     SEQUENCES: 'ForSequenceClassification',
@@ -177,30 +136,30 @@ class BertConfig:
     """
 
     model_type: str = 'bert'
-    vocab_size: int = 30522
-    hidden_size: int = 768
-    embedding_size: int | None = None
-    num_hidden_layers: int = 12
-    num_attention_heads: int = 12
-    intermediate_size: int = 3072
+    vocab_size: Annotated[int, Range(1, 10_000_000)] = 30522
+    hidden_size: Annotated[int, Range(1, 100_000)] = 768
+    embedding_size: Annotated[int | None, Range(1, 100_000, optional=True)] = None
+    num_hidden_layers: Annotated[int, Range(1, 1_000)] = 12
+    num_attention_heads: Annotated[int, Range(1, 1_000)] = 12
+    intermediate_size: Annotated[int, Range(1, 1_000_000)] = 3072
     hidden_act: str = 'gelu'
-    hidden_dropout_prob: float = 0.1
-    attention_probs_dropout_prob: float = 0.1
-    classifier_dropout: float | None = None
-    max_position_embeddings: int = 512
-    type_vocab_size: int = 2
-    layer_norm_eps: float = 1e-12
-    initializer_range: float = 0.02
-    pad_token_id: int = 0
-    num_hidden_groups: int | None = None
-    num_key_value_heads: int | None = None
+    hidden_dropout_prob: Rate = 0.1
+    attention_probs_dropout_prob: Rate = 0.1
+    classifier_dropout: RateOrNone = None
+    max_position_embeddings: Annotated[int, Range(1, 10_000_000)] = 512
+    type_vocab_size: Annotated[int, Range(0, 10_000)] = 2
+    layer_norm_eps: Annotated[float, Range(1e-20, 0.1, whole=False)] = 1e-12
+    initializer_range: Annotated[float, Range(0.0, 1.0, whole=False)] = 0.02
+    pad_token_id: Annotated[int, Range(0, 10_000_000)] = 0
+    num_hidden_groups: Annotated[int | None, Range(1, 1_000, optional=True)] = None
+    num_key_value_heads: Annotated[int | None, Range(1, 1_000, optional=True)] = None
     use_task_id: bool = False
-    task_type_vocab_size: int | None = None
+    task_type_vocab_size: Annotated[int | None, Range(1, 10_000, optional=True)] = None
     position_embedding_type: str = 'absolute'
-    rope_theta: float | None = None
-    local_rope_theta: float | None = None
+    rope_theta: Base = None
+    local_rope_theta: Base = None
     layer_types: tuple[str, ...] | None = None
-    local_attention: int | None = None
+    local_attention: Annotated[int | None, Range(0, 10_000_000, optional=True)] = None
     attention_bias: bool = True
     mlp_bias: bool = True
     norm_bias: bool = True
@@ -208,16 +167,16 @@ class BertConfig:
     classifier_pooling: str = 'cls'
     emb_layer_norm_before: bool = True
     token_dropout: bool = False
-    mask_token_id: int | None = None
+    mask_token_id: Annotated[int | None, Range(0, 10_000_000, optional=True)] = None
     relative_attention: bool = False
     pos_att_type: tuple[str, ...] = ()
     share_att_key: bool = False
-    position_buckets: int = -1
-    max_relative_positions: int = -1
+    position_buckets: Annotated[int, Range(-1, 1_000_000)] = -1
+    max_relative_positions: Annotated[int, Range(-1, 1_000_000)] = -1
     norm_rel_ebd: str = 'none'
     position_biased_input: bool = True
-    conv_kernel_size: int = 0
-    conv_groups: int = 1
+    conv_kernel_size: Annotated[int, Range(0, 1_000)] = 0
+    conv_groups: Annotated[int, Range(1, 100_000)] = 1
     conv_act: str = 'tanh'
     rope_frequencies: tuple[float, ...] | None = None
     rotary_value: bool = False
@@ -235,7 +194,7 @@ class BertConfig:
     def __post_init__(self):
         if not isinstance(self.model_type, str) or self.model_type not in FAMILIES:
             raise ValueError(not_implemented(self.model_type))
-        check_ranges(self, RANGES)
+        check_ranges(self)
         check_rules(
             (
                 self.hidden_size % self.num_attention_heads,
@@ -248,7 +207,6 @@ class BertConfig:
                 'wordpieces.',
             ),
         )
-        check_name('hidden_act', self.hidden_act, ACTIVATIONS)
         for name, value in fixed(self.family).items():
             if getattr(self, name) != value:
                 raise ValueError(
@@ -501,6 +459,19 @@ class BertConfig:
         if self.has_head:
             parts.append(heads.get(self.head, classes))
         return ', '.join(parts)
+
+
+# The values that a field may have, where these are a few.
+CHOICES: Mapping[str, tuple[Any, ...]] = {
+    'dtype': COMPUTE_DTYPES,
+    'head': (*HEADS, EMBEDDING),
+    'position_embedding_type': ('absolute', 'rotary', 'alibi'),
+    'classifier_pooling': ('cls', 'mean', 'late'),
+    'rotary_rounding': ('float32', 'float16', 'bfloat16'),
+    'norm_rel_ebd': ('none', 'layer_norm'),
+    'hidden_act': ACTIVATIONS,
+    'conv_act': ('tanh', *ACTIVATIONS),
+} | {each.name: (False, True) for each in dataclasses.fields(BertConfig) if each.type is bool}
 
 
 def groups_of(layers: int, count: int | None) -> tuple[int, ...]:
