@@ -4,7 +4,7 @@ import collections
 import functools
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import flax.traverse_util
@@ -20,6 +20,9 @@ from bert_secrets_jax.model.positions.rotary import frequencies_of, saved_sinuso
 
 # Rotary positions of ESM: in one place, or in each layer.
 FREQUENCIES = 'rotary_embeddings.inv_freq'
+_leaves: Callable[[Any], dict[str, Any]] = functools.partial(
+    flax.traverse_util.flatten_dict, sep='/'
+)
 _LEAVES = {'kernel': 'weight', 'embedding': 'weight', 'scale': 'weight', 'bias': 'bias'}
 # Modules of some layers, and what these layers are.
 _OF_SOME = {'layers/attention_norm': 'normed', 'layers/conv_norm': 'convolved'}
@@ -97,11 +100,18 @@ def params_from_tensors(
     uses = collections.Counter(name for place in places.values() for name in {*place.names})
     for path, (_, names, shape, turned) in places.items():
         for name in filter(None, names):
-            kind, fault = _fault(tensors.get(name), shape)
-            if kind:
-                wrong.append(f'{kind}: {name} {fault}')
-            else:
-                _tell_of_size(source, name, tensors[name])
+            tensor = tensors.get(name)
+            if tensor is None:
+                wrong.append(f'missing: {name} {list(shape)}')
+            elif tensor.shape != shape:
+                wrong.append(f'misshapen: {name} {list(tensor.shape)}, expected {list(shape)}')
+            elif unusable := why_unusable(tensor):
+                wrong.append(f'unusable: {name} {unusable}')
+            elif (largest := float(np.abs(tensor).max(initial=0))) > _MOST_WEIGHT:
+                logging.warning(
+                    '%s: %s has a weight of %.2g. No trained model has, and what is computed '
+                    'with it may mean nothing.', source, name, largest,
+                )  # fmt: skip
         if wrong:
             continue
         none = np.full(shape, path.endswith('scale'), np.float32)
@@ -166,20 +176,6 @@ def tensors_from_params(config: BertConfig, params: Mapping[str, Any]) -> Arrays
     return family.fuse(tensors)
 
 
-def _leaves(params: Mapping[str, Any]) -> dict[str, Any]:
-    return flax.traverse_util.flatten_dict(params, sep='/')
-
-
-def _fault(tensor: np.ndarray | None, shape: tuple[int, ...]) -> tuple[str, str]:
-    """Return what kind of fault a tensor has, and which; '' if it can be weights of this shape."""
-    if tensor is None:
-        return 'missing', f'{list(shape)}'
-    if tensor.shape != shape:
-        return 'misshapen', f'{list(tensor.shape)}, expected {list(shape)}'
-    unusable = why_unusable(tensor)
-    return ('unusable', unusable) if unusable else ('', '')
-
-
 def why_unusable(tensor: np.ndarray) -> str:
     """Return why an array cannot be weights; empty if it can."""
     if tensor.dtype.name not in _DTYPES:
@@ -190,13 +186,3 @@ def why_unusable(tensor: np.ndarray) -> str:
     if not finite.all():
         return f'has NaN or infinity in {(~finite).sum():,} of {finite.size:,} numbers'
     return ''
-
-
-def _tell_of_size(source: str, name: str, tensor: np.ndarray) -> None:
-    largest = float(np.abs(tensor).max(initial=0))
-    if largest > _MOST_WEIGHT:
-        logging.warning(
-            '%s: %s has a weight of %.2g. No trained model has, and what is computed '
-            'with it may mean nothing.',
-            source, name, largest,
-        )  # fmt: skip
