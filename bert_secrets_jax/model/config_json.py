@@ -117,7 +117,17 @@ def read_config(values: Mapping[str, Any], *, ignore: tuple[str, ...] = ()) -> d
     keys = _keys(family)
     # A value is named as the file names it.
     spelled = {new: old for old, new in family.former.items() if old in values}
-    values, problems = _modernised(values, family)
+    values, problems = dict(values), []
+    if family.modernise is not None:
+        family.modernise(values, problems)
+    for old, new in family.former.items():
+        if old in values:
+            if new in values and values[old] != values[new]:
+                both = f'{old}={shortened(values[old])} and {new}={shortened(values[new])}'
+                problems.append(f'{both} are one setting: leave one of them out')
+            values = {new: values.pop(old)} | values
+    if 'rope_theta' in family.reads:
+        problems += _take_rope(values, family)
     missing = [keys[name] for name in _REQUIRED if keys[name] not in values]
     if missing:
         problems.append(f'missing: {", ".join(missing)}')
@@ -205,22 +215,6 @@ def _read_pruned(key: str, value: Any, groups: tuple[int, ...]) -> tuple[tuple[i
             f'{key}={shortened(value)} must name layers from 0 to {max(groups)} alone.'
         )
     return tuple(lost.get(group, ()) for group in groups) if any(lost.values()) else ()
-
-
-def _modernised(values: Mapping[str, Any], family: Family) -> tuple[dict[str, Any], list[str]]:
-    """Return settings with the keys of today and bases of rotary positions, and what is wrong."""
-    values, problems = dict(values), []
-    if family.modernise is not None:
-        family.modernise(values, problems)
-    for old, new in family.former.items():
-        if old in values:
-            if new in values and values[old] != values[new]:
-                both = f'{old}={shortened(values[old])} and {new}={shortened(values[new])}'
-                problems.append(f'{both} are one setting: leave one of them out')
-            values = {new: values.pop(old)} | values
-    if 'rope_theta' in family.reads:
-        problems += _take_rope(values, family)
-    return values, problems
 
 
 def _take_rope(values: dict[str, Any], family: Family) -> list[str]:
