@@ -66,8 +66,14 @@ def read_questions(path: AnyPath, *, bad_rows: str = 'error') -> list[Question]:
     suffix = path.suffix.lower()
     check_name(f'{path} of SQuAD: the ending', suffix, ('.json', '.jsonl'))
 
-    def read(row: dict[str, Any], identity: str, where: str) -> Question:
-        return Question(row['question'], row['context'], _answers(row['answers']), identity, where)
+    def read(row: dict[str, Any], *place: str) -> Question:
+        answers = row['answers']
+        if isinstance(answers, dict):
+            pairs = zip(answers['text'], answers['answer_start'], strict=True)
+        else:
+            pairs = ((answer['text'], answer['answer_start']) for answer in answers)
+        # Each answer once.
+        return Question(row['question'], row['context'], tuple(dict.fromkeys(pairs)), *place)
 
     rows = _squad_rows(path) if suffix == '.json' else None
     return list(good_rows(path, rows, read, bad_rows))
@@ -84,15 +90,6 @@ def _squad_rows(path: pathlib.Path) -> list[Row]:
         ]
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise ValueError(f'{path} is not laid out as SQuAD is: {error!r}.') from error
-
-
-def _answers(answers: Any) -> tuple[Any, ...]:
-    """Return texts and places from either layout, each answer once."""
-    if isinstance(answers, dict):
-        pairs = zip(answers['text'], answers['answer_start'], strict=True)
-    else:
-        pairs = ((answer['text'], answer['answer_start']) for answer in answers)
-    return tuple(dict.fromkeys(pairs))
 
 
 def answer_places(encoded: Encoded, questions: Sequence[Question]) -> Int32[np.ndarray, 'E 2']:
