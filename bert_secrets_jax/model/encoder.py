@@ -67,11 +67,7 @@ class Embeddings(nn.Module):
         hidden = parts.layer_norm(config, 'norm')(total) if config.emb_layer_norm_before else total
         if family.zero_padding:
             hidden = hidden * attention_mask[..., None]
-        dropout = functools.partial(
-            parts.Dropout(config.hidden_dropout_prob),
-            example_ids=example_ids,
-            deterministic=deterministic,
-        )
+        dropout = parts.dropping(config.hidden_dropout_prob, example_ids, deterministic)
         if family.embedding_dropout:
             hidden = dropout(hidden)
         if not family.projects_first:
@@ -297,11 +293,7 @@ class Layer(nn.Module):
     ) -> tuple[Hidden, Emitted]:
         config = self.config
         scope = scope_of(scopes, kind)
-        dropout = functools.partial(
-            parts.Dropout(config.hidden_dropout_prob),
-            example_ids=example_ids,
-            deterministic=self.deterministic,
-        )
+        dropout = parts.dropping(config.hidden_dropout_prob, example_ids, self.deterministic)
         attended, maps, contexts = SelfAttention(config, self.heads, name='attention')(
             parts.within(self, AttentionInput(config))(hidden, scope.normed),
             scope,

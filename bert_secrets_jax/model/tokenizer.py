@@ -85,7 +85,8 @@ def load_tokenizer(directory: pathlib.Path, config: BertConfig, settings: Mappin
             lines = [line.rstrip('\r') for line in text.split('\n')]
             known = set(map(str.strip, lines))
         _check_backend(tokenizer.backend_tokenizer, content, pieces)
-        added = tokenizer('', '')['input_ids']
+        added, vocabulary = tokenizer('', '')['input_ids'], tokenizer.get_vocab()
+        tokens = [getattr(tokenizer, name) for name in _NAMES]
     # A damaged file raises whatever the reader of that file happens to raise; one of the readers
     # is written in Rust, whose panics are no `Exception`.
     except BaseException as error:
@@ -94,9 +95,7 @@ def load_tokenizer(directory: pathlib.Path, config: BertConfig, settings: Mappin
         reason = ' '.join(str(error).split()) or summary(error)
         reason = reason if len(reason) <= _LONGEST_ERROR else f'{reason[:_LONGEST_ERROR]}...'
         raise ValueError(f'The tokenizer in {directory} was not loaded: {reason}') from error
-    vocabulary = tokenizer.get_vocab()
     # For special tokens that are not in the file, nothing was learnt.
-    tokens = [getattr(tokenizer, name) for name in _NAMES]
     lacking = [token for token in tokens if None not in (token, known) and token not in known]
     if lacking or not vocabulary:
         lacking = lacking or ['every wordpiece']
