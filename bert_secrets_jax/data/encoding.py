@@ -451,13 +451,32 @@ class Losses:
         if len(self.written) > _MOST_WRITTEN:
             self.written = collections.Counter(dict(self.written.most_common(_MOST_WRITTEN // 2)))
 
-    def check(self) -> None:
-        """Refuse texts half of whose wordpieces or more are [UNK], unless somebody allowed it."""
-        if self._share >= _MOST_UNKNOWN and not self.tokenizer.init_kwargs.get('allow_unknown'):
-            raise ValueError(
-                f'{self._about_unknown()} The tokenizer is not made for these texts: give another '
-                'to bs.from_pretrained(tokenizer=...), or allow_unknown=True if this is meant.'
+    def check(self, *, last: bool = False) -> None:
+        """Refuse texts half of whose wordpieces or more are [UNK], unless somebody allowed it.
+
+        With the last part, it is told if some are.
+        """
+        share = self.unknown / max(self.wordpieces, 1)
+        if share < _SOME_UNKNOWN:
+            return
+        often = ', '.join(repr(word) for word, _ in self.written.most_common(3))
+        about = (
+            f'{100 * share:.0f} % of the wordpieces ({self.unknown:,} of {self.wordpieces:,}) are '
+            f'{self.tokenizer.unk_token}, such as {often}.'
+        )
+        if self.known_as_written:
+            about += (
+                f' {self.known_as_written:,} of them are in the vocabulary as they are written, '
+                'and become unknown because the tokenizer changes texts first, to lower case '
+                'perhaps.'
             )
+        if share >= _MOST_UNKNOWN and not self.tokenizer.init_kwargs.get('allow_unknown'):
+            raise ValueError(
+                f'{about} The tokenizer is not made for these texts: give another to '
+                'bs.from_pretrained(tokenizer=...), or allow_unknown=True if this is meant.'
+            )
+        if last:
+            logging.warning('%s Is the tokenizer made for these texts?', about)
 
     def tell(self) -> None:
         """Log what was lost, and refuse what `check` refuses."""
@@ -469,27 +488,7 @@ class Losses:
                 '%d of %d texts (%s) have %s, the first one in %s: is the tokenizer made for them?',
                 number, self.examples, name, what, first,
             )  # fmt: skip
-        self.check()
-        if self._share >= _SOME_UNKNOWN:
-            logging.warning('%s Is the tokenizer made for these texts?', self._about_unknown())
-
-    @property
-    def _share(self) -> float:
-        return self.unknown / max(self.wordpieces, 1)
-
-    def _about_unknown(self) -> str:
-        often = ', '.join(repr(word) for word, _ in self.written.most_common(3))
-        message = (
-            f'{100 * self._share:.0f} % of the wordpieces ({self.unknown:,} of '
-            f'{self.wordpieces:,}) are {self.tokenizer.unk_token}, such as {often}.'
-        )
-        if self.known_as_written:
-            message += (
-                f' {self.known_as_written:,} of them are in the vocabulary as they are written, '
-                'and become unknown because the tokenizer changes texts first, to lower case '
-                'perhaps.'
-            )
-        return message
+        self.check(last=True)
 
 
 def knows_words(tokenizer: Any, texts: Sequence[str]) -> bool:

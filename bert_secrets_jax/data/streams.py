@@ -14,7 +14,7 @@ import math
 import pathlib
 from collections.abc import Iterable, Iterator, Sequence, Sized
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, NamedTuple, TypeVar, cast
+from typing import Any, TypeVar, cast
 
 import numpy as np
 
@@ -202,10 +202,10 @@ class Batches:
         # The examples of each padded length that do not fill a batch yet, and lengths with batches.
         left: dict[int, Encoded] = {}
         whole: set[int] = set()
-        shown = {'size': lambda part: len(part.examples), 'share': lambda part: part.share}
-        for part in progress(_parts(self.texts), 'Texts', unit='texts', compiles=False, **shown):
+        shown = {'size': lambda part: len(part[0]), 'share': lambda part: part[1]}
+        for part, _ in progress(_parts(self.texts), 'Texts', unit='texts', compiles=False, **shown):
             first = losses.examples
-            encoded = tokenize_part(part.examples, losses)
+            encoded = tokenize_part(part, losses)
             losses.check()
             encoded = dataclasses.replace(encoded, numbers=np.arange(first, losses.examples))
             padded = edges[np.searchsorted(edges, encoded.lengths)]
@@ -264,15 +264,11 @@ def stream_batches(
     )
 
 
-class _Part(NamedTuple):
-    """Some texts, and the share of all that has been read with them; None if it is not known."""
+def _parts(texts: Iterable[Text]) -> Iterator[tuple[list[Example], float | None]]:
+    """Yield texts in parts that are tokenised in one call each.
 
-    examples: list[Example]
-    share: float | None
-
-
-def _parts(texts: Iterable[Text]) -> Iterator[_Part]:
-    """Yield texts in parts that are tokenised in one call each."""
+    With each comes the share of all that has been read with it; None if it is not known.
+    """
     count = len(texts) if isinstance(texts, Sized) else math.inf
     made = ((as_example(text, row)[0], (row + 1) / count) for row, text in enumerate(texts))
     part, characters, share = [], 0, None
@@ -281,10 +277,10 @@ def _parts(texts: Iterable[Text]) -> Iterator[_Part]:
         share = known or None
         characters += len(example.text_a) + len(example.text_b or '')
         if len(part) == _TEXTS or characters >= _CHARACTERS:
-            yield _Part(part, share)
+            yield part, share
             part, characters = [], 0
     if part:
-        yield _Part(part, share)
+        yield part, share
 
 
 def _ahead(items: Iterator[T]) -> Iterator[T]:

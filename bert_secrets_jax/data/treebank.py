@@ -8,7 +8,7 @@ import graphlib
 import itertools
 import pathlib
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from absl import logging
@@ -234,19 +234,16 @@ def _laid_out(sentence) -> tuple[str, list[Span]]:
             forms = [words[each] for each in range(first, last + 1)]
         else:
             continue
-        spans += _divided(len(text), form, forms)
+        if ''.join(forms) == form:
+            ends = itertools.accumulate(map(len, forms), initial=len(text))
+            spans += itertools.starmap(Span, itertools.pairwise(ends))
+        else:
+            # The words do not add up to what is written, and all have all of it.
+            spans += [Span(len(text), len(text) + len(form))] * len(forms)
         text += form
         if (token.get('misc') or {}).get('SpaceAfter') != 'No':
             text += ' '
     return text.rstrip(' '), spans
-
-
-def _divided(start: int, form: str, words: Sequence[str]) -> Iterable[Span]:
-    """Divide what is written among its words, if they add up to it; else all have all of it."""
-    if ''.join(words) != form:
-        return [Span(start, start + len(form))] * len(words)
-    ends = itertools.accumulate(map(len, words), initial=start)
-    return itertools.starmap(Span, itertools.pairwise(ends))
 
 
 def encode_parses(tokenizer, parses: Sequence[Parse], *, max_length: int | None = None) -> Encoded:

@@ -5,7 +5,7 @@ import functools
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import flax.traverse_util
 import jax
@@ -31,23 +31,17 @@ _MOST_WEIGHT = 1e6
 _DTYPES = ('float16', 'bfloat16', 'float32', 'float64')
 
 
-class _Place(NamedTuple):
-    """Where a checkpoint has one of our arrays.
-
-    Attributes:
-      path: Our path, without the number of a layer that stands apart.
-      names: The tensor of each layer; None where the layer has no such module.
-      shape: That of one PyTorch tensor: linear weights are [out, in], heads are flat.
-      turned: Whether its axes are those of ours in reverse.
-    """
-
-    path: str
-    names: list[str | None]
-    shape: tuple[int, ...]
-    turned: bool
+# Where a checkpoint has one of our arrays: path, names, shape, and whether its axes are turned.
+_Place = tuple[str, list[str | None], tuple[int, ...], bool]
 
 
 def _place(config: BertConfig, path: str, shape: tuple[int, ...]) -> _Place:
+    """Return the place of an array in a checkpoint, by our path and shape.
+
+    The path is without the number of a layer that stands apart. The names are those of the tensor
+    of each layer, None where it has no such module. The shape is that of one PyTorch tensor: linear
+    weights are [out, in], heads are flat. Its axes may be those of ours in reverse.
+    """
     apart = re.match(r'layers/(\d+)/', path)
     if apart:
         path, shape = f'layers/{path[apart.end() :]}', (1, *shape)
@@ -70,7 +64,7 @@ def _place(config: BertConfig, path: str, shape: tuple[int, ...]) -> _Place:
         shape = shape[::-1]
     elif leaf != 'embedding':
         shape = (math.prod(shape),)
-    return _Place(path, names, shape, turned)
+    return path, names, shape, turned
 
 
 def params_from_tensors(
@@ -97,7 +91,7 @@ def params_from_tensors(
         if path.split('/')[0] not in fresh
     }
     # Layers that stand apart may be one layer in the file.
-    uses = collections.Counter(name for place in places.values() for name in {*place.names})
+    uses = collections.Counter(name for _, names, *_ in places.values() for name in {*names})
     for path, (_, names, shape, turned) in places.items():
         for name in filter(None, names):
             tensor = tensors.get(name)
