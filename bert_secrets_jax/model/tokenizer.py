@@ -228,7 +228,7 @@ def _copy_tokenizer(
         _auto_tokenizer()
         from transformers.models.auto.tokenization_auto import tokenizer_class_from_name
 
-        # Of a kind that the library lacks it would make a tokenizer that mixes up segments.
+        # For a kind that it lacks, it would make a tokenizer that does not tell segments apart.
         if kind is not None and not (isinstance(kind, str) and tokenizer_class_from_name(kind)):
             raise ValueError(
                 f'{about}: tokenizer_class={kind!r} is none that transformers has, and code of a '
