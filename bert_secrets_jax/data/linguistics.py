@@ -145,7 +145,12 @@ def annotate(
             processes.on_first(functools.partial(path.replace, aside))
             logging.warning('Parsing anew; set aside as %s: %s', aside.name, error)
     annotations = _annotate(examples, pipeline)
-    processes.on_first(functools.partial(_write_sealed, path, examples, annotations))
+
+    def write() -> None:
+        write_annotations(path, examples, annotations)
+        write_text(path, _sealed(read_text(path)))
+
+    processes.on_first(write)
     return annotations
 
 
@@ -155,13 +160,6 @@ def annotations_file(texts: Sequence[Text], pipeline: str, cache: AnyPath) -> pa
     versions = [importlib.metadata.version(name) for name in (pipeline, 'spacy')]
     name = _digest(json.dumps([pairs, pipeline, *versions, _RULES]))[:32]
     return pathlib.Path(cache) / f'{name}.jsonl'
-
-
-def _write_sealed(
-    path: pathlib.Path, examples: Sequence[Example], annotations: Sequence[Annotation]
-) -> None:
-    write_annotations(path, examples, annotations)
-    write_text(path, _sealed(read_text(path)))
 
 
 def _sealed(text: str) -> str:

@@ -75,21 +75,18 @@ def read_questions(path: AnyPath, *, bad_rows: str = 'error') -> list[Question]:
         # Each answer once.
         return Question(row['question'], row['context'], tuple(dict.fromkeys(pairs)), *place)
 
-    rows = _squad_rows(path) if suffix == '.json' else None
-    return list(good_rows(path, rows, read, bad_rows))
-
-
-def _squad_rows(path: pathlib.Path) -> list[Row]:
+    if suffix == '.jsonl':
+        return list(good_rows(path, None, read, bad_rows))
     try:
-        articles = read_json(path)['data']
-        return [
+        rows = [
             Row(f'question {asked.get("id", number)}', asked | {'context': paragraph['context']})
-            for article in articles
+            for article in read_json(path)['data']
             for paragraph in article['paragraphs']
             for number, asked in enumerate(paragraph['qas'])
         ]
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise ValueError(f'{path} is not laid out as SQuAD is: {error!r}.') from error
+    return list(good_rows(path, rows, read, bad_rows))
 
 
 def answer_places(encoded: Encoded, questions: Sequence[Question]) -> Int32[np.ndarray, 'E 2']:

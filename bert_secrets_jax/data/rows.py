@@ -101,7 +101,14 @@ class Lines:
     @property
     def objects(self) -> Iterator[Row]:
         """The JSON objects of these lines, or their faults."""
-        return (row.then(object_of) for row in self.rows)
+
+        def read(line: str) -> dict[str, Any]:
+            try:
+                return of_kind(parse_json(line), dict)
+            except json.JSONDecodeError as error:
+                raise ValueError(f'malformed JSON at column {error.colno}: {error.msg}') from error
+
+        return (row.then(read) for row in self.rows)
 
 
 def check_there(path: pathlib.Path) -> None:
@@ -123,15 +130,6 @@ def some_of(items: Sequence[str], most: int, *, count: int = 0, separator: str =
     """
     hidden = max(count, len(items)) - most
     return separator.join(items[:most]) + (f' and {hidden} more' if hidden > 0 else '')
-
-
-def object_of(line: str) -> dict[str, Any]:
-    """Return the JSON object of a line, or raise ValueError."""
-    try:
-        found = parse_json(line)
-    except json.JSONDecodeError as error:
-        raise ValueError(f'malformed JSON at column {error.colno}: {error.msg}') from error
-    return of_kind(found, dict)
 
 
 def check_texts(given: Any, *names: str) -> None:
