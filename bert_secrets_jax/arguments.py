@@ -110,9 +110,12 @@ def _wanted(name: str, kind: Any) -> list[tuple[str, Callable[[Any], bool]]]:
     home, inner = typing.get_origin(kind) or kind, typing.get_args(kind)
     if home in (typing.Union, types.UnionType):
         found = [each for one in inner for each in _wanted(name, one)]
-        # An empty text would be the folder in which one is.
-        named = any(text == 'a path' for text, _ in found)
-        return [(text, _is_named if named and text == 'a text' else fits) for text, fits in found]
+        if any(text == 'a path' for text, _ in found):
+            # An empty text would be the folder in which one is.
+            return [
+                (text, lambda value, fits=fits: value != '' and fits(value)) for text, fits in found
+            ]
+        return found
     if home is typing.Annotated:
         return _numbers(kind.__metadata__[0])
     if kind in (None, type(None)):
@@ -160,17 +163,11 @@ def _is_text(value: Any) -> bool:
     return isinstance(value, str) and '\0' not in value
 
 
-def _is_named(value: Any) -> bool:
-    return _is_text(value) and bool(value)
-
-
-def _fits(kind: Any, value: Any) -> bool:
-    return any(fits(value) for _, fits in _wanted('', kind))
-
-
 def _fits_each(kinds: tuple[Any, ...], value: Any) -> bool:
-    is_tuple = isinstance(value, tuple | list) and len(value) == len(kinds)
-    return is_tuple and all(map(_fits, kinds, value))
+    if not isinstance(value, tuple | list) or len(value) != len(kinds):
+        return False
+    pairs = zip(value, kinds, strict=True)
+    return all(any(fits(each) for _, fits in _wanted('', kind)) for each, kind in pairs)
 
 
 def _mapping(inner: Any) -> tuple[str, Callable[[Any], bool]]:

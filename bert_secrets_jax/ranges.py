@@ -52,16 +52,20 @@ def _spelled(number: int | float) -> str:
     return f'{number:,}' if isinstance(number, int) else f'{number:g}'
 
 
+def ranges_of(kind: Any) -> dict[str, Range]:
+    """Return the ranges that stand on the fields of a dataclass, by name."""
+    return {
+        field.name: typing.get_args(field.type)[1]
+        for field in dataclasses.fields(kind)
+        if typing.get_origin(field.type) is Annotated
+    }
+
+
 def check_ranges(given: Any, ranges: Mapping[str, Range] | None = None) -> None:
     """Refuse settings, given as attributes, that are out of range, with an error that names one.
 
     Ranges are given by name, or stand on the fields of the dataclass.
     """
-    stated = {
-        field.name: typing.get_args(field.type)[1]
-        for field in dataclasses.fields(given)
-        if typing.get_origin(field.type) is Annotated
-    }
-    for name, allowed in (stated | dict(ranges or {})).items():
+    for name, allowed in (ranges_of(given) | dict(ranges or {})).items():
         if getattr(given, name) not in allowed:
             raise ValueError(f'{name}={shortened(getattr(given, name))} must be {allowed}.')

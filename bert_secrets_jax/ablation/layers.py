@@ -208,7 +208,7 @@ def _per_row(array, rows: int):
     return jnp.repeat(array, rows // len(array), axis=0)
 
 
-def _scope_per_row(scope: encoder.LayerScope, rows: int) -> encoder.LayerScope:
+def _scope_per_row(scope: attention.Scope, rows: int) -> attention.Scope:
     convolved = None if scope.convolved is None else _per_row(scope.convolved, rows)
     return dataclasses.replace(scope, visible=_per_row(scope.visible, rows), convolved=convolved)
 

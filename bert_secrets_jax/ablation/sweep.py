@@ -48,10 +48,10 @@ from bert_secrets_jax.data.encoding import Batch, in_order, listed, to_one_lengt
 from bert_secrets_jax.data.masking import MaskedBatch
 from bert_secrets_jax.devices import DATA, MASKS, fetch
 from bert_secrets_jax.measure.stream import check_split
-from bert_secrets_jax.model.attention import OUTPUT_BASELINES, check_baseline
+from bert_secrets_jax.model.attention import OUTPUT_BASELINES, Scope, check_baseline
 from bert_secrets_jax.model.bert import Bert, check_finite
 from bert_secrets_jax.model.config import EMBEDDING, MASKED_LM, SEQUENCES, BertConfig
-from bert_secrets_jax.model.encoder import LayerScope, kinds_of_layers, scope_of
+from bert_secrets_jax.model.encoder import kinds_of_layers, scope_of
 from bert_secrets_jax.model.weights import Pretrained, check_whole
 
 # A mask of a single head costs about this share of a pass (docs/reference/speed.md).
@@ -210,7 +210,7 @@ class Piece:
     """
 
     batch: Batch
-    scopes: Sequence[LayerScope]
+    scopes: Sequence[Scope]
     replacements: Sequence[Any]
 
     @property

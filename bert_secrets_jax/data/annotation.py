@@ -163,7 +163,14 @@ def align(annotations: Sequence[Annotation], encoded: Any) -> dict[str, Any]:
     many are.
     """
     check_lengths(annotations=annotations, examples=encoded.input_ids)
-    _check_names(annotations)
+    for index, annotation in enumerate(annotations):
+        for kind in ('features', 'relations'):
+            expected, names = (getattr(each, kind).keys() for each in (annotations[0], annotation))
+            if names != expected:
+                raise ValueError(
+                    f'Annotation {index} has the {kind} {sorted(names)}, the first one has '
+                    f'{sorted(expected)}: what an example has none of is an empty tuple.'
+                )
     unknown, examples = encoded.tokenizer.unk_token_id, _pieces_of(encoded)
     both = list(zip(examples, annotations, strict=True))
     marks, notebook = {}, {}
@@ -191,16 +198,31 @@ def align(annotations: Sequence[Annotation], encoded: Any) -> dict[str, Any]:
     return marks | {NOTEBOOK: notebook}
 
 
-def align_words(spans: Sequence[Sequence[Span]], encoded: Any) -> tuple[np.ndarray, np.ndarray]:
-    """Return the first of given words that each wordpiece overlaps [E, T], or -1, and how many."""
+def words_of_pieces(
+    spans: Sequence[Sequence[Span]], encoded: Any
+) -> tuple[np.ndarray, dict[str, int]]:
+    """Return the first of given words that each wordpiece overlaps [E, T], or -1, and counts.
+
+    The counts are those of `count_pieces`.
+    """
     counts = np.zeros(encoded.text.shape, np.int32)
-    words = counts - 1
+    words: np.ndarray = counts - 1
     for row, (pieces, of_text) in enumerate(zip(_pieces_of(encoded), spans, strict=True)):
         inside = pieces.overlap(of_text)
         counts[row] = inside.sum(axis=0)
         if len(of_text):
             words[row] = np.where(counts[row] > 0, inside.argmax(axis=0), -1)
-    return words, counts
+    written, total = encoded.text >= 0, sum(map(len, spans))
+    empty = written & (encoded.offsets[..., 0] == encoded.offsets[..., 1])
+    return words, {
+        'sentences': len(spans),
+        'words': total,
+        'words without a wordpiece': total - sum(len(set(row[row >= 0])) for row in words),
+        'wordpieces': int(written.sum()),
+        'wordpieces of several words': int((counts > 1).sum()),
+        'lone boundaries of words': int(empty.sum()),
+        'wordpieces of no word': int((written & (counts == 0)).sum()),
+    }
 
 
 def align_classes(annotations: Sequence[Annotation], encoded: Any) -> np.ndarray | None:
@@ -220,17 +242,6 @@ def align_classes(annotations: Sequence[Annotation], encoded: Any) -> np.ndarray
 def _pieces_of(encoded: Any) -> list['_Pieces']:
     arrays = encoded.input_ids, encoded.offsets, encoded.text
     return [_Pieces(*each) for each in zip(*arrays, strict=True)]
-
-
-def _check_names(annotations: Sequence[Annotation]) -> None:
-    for index, annotation in enumerate(annotations):
-        for kind in ('features', 'relations'):
-            expected, names = (getattr(each, kind).keys() for each in (annotations[0], annotation))
-            if names != expected:
-                raise ValueError(
-                    f'Annotation {index} has the {kind} {sorted(names)}, the first one has '
-                    f'{sorted(expected)}: what an example has none of is an empty tuple.'
-                )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -348,28 +359,27 @@ def write_annotations(
       ValueError: A span is not within its text; the error names the example.
     """
     check_annotations(examples, annotations)
-    records = map(_record, examples, annotations)
-    lines = [json.dumps(record, ensure_ascii=False) + '\n' for record in records]
-    write_text(pathlib.Path(path), ''.join(lines))
 
-
-def _record(example: Example, annotation: Annotation) -> dict[str, Any]:
     def spans(end):
         return [[s.start, s.end, s.text] if s.text else [s.start, s.end] for s in end]
 
-    record = {
-        'text_a': example.text_a,
-        'text_b': example.text_b,
-        'features': {name: spans(each) for name, each in annotation.features.items()},
-        'relations': {
-            name: [{end: spans(getattr(link, end)) for end in _ENDS} for link in links]
-            for name, links in annotation.relations.items()
-        },
-        'classes': {name: spans(each) for name, each in annotation.classes.items()},
-        'words': spans(annotation.words),
-    }
-    seldom = ('text_b', 'classes', 'words')
-    return {key: each for key, each in record.items() if each or key not in seldom}
+    lines = []
+    for example, annotation in zip(examples, annotations, strict=True):
+        record = {
+            'text_a': example.text_a,
+            'text_b': example.text_b,
+            'features': {name: spans(each) for name, each in annotation.features.items()},
+            'relations': {
+                name: [{end: spans(getattr(link, end)) for end in _ENDS} for link in links]
+                for name, links in annotation.relations.items()
+            },
+            'classes': {name: spans(each) for name, each in annotation.classes.items()},
+            'words': spans(annotation.words),
+        }
+        seldom = ('text_b', 'classes', 'words')
+        kept = {key: each for key, each in record.items() if each or key not in seldom}
+        lines.append(json.dumps(kept, ensure_ascii=False) + '\n')
+    write_text(pathlib.Path(path), ''.join(lines))
 
 
 def _read_line(record: dict[str, Any], identity: str, where: str) -> tuple[Example, Annotation]:

@@ -19,11 +19,10 @@ from bert_secrets_jax.brief import brief, tree
 from bert_secrets_jax.checks import check_different, check_enough, check_lengths
 from bert_secrets_jax.data.annotation import (
     Annotation,
-    Span,
     align,
     align_classes,
-    align_words,
     check_annotations,
+    words_of_pieces,
 )
 from bert_secrets_jax.data.tasks import Example, Text, as_examples
 from bert_secrets_jax.model.attention import check_padding
@@ -162,20 +161,19 @@ class Encoded:
         """
         if others is None:
             return self
-        both = others, self
-        length = max(each.input_ids.shape[1] for each in both)
+        length = max(each.input_ids.shape[1] for each in (others, self))
 
-        def joined(arrays: Iterable[np.ndarray], fill: int = 0) -> np.ndarray:
-            return np.concatenate([_fit(each, length, fill) for each in arrays])
+        def joined(first: np.ndarray, second: np.ndarray, fill: int = 0) -> np.ndarray:
+            return np.concatenate([_fit(each, length, fill) for each in (first, second)])
 
         names = ('input_ids', 'token_type_ids', 'special', 'offsets')
         return Encoded(
-            **{name: joined(getattr(each, name) for each in both) for name in names},
-            lengths=np.concatenate([each.lengths for each in both]),
-            text=joined((each.text for each in both), fill=-1),
+            **{name: joined(getattr(others, name), getattr(self, name)) for name in names},
+            lengths=np.append(others.lengths, self.lengths),
+            text=joined(others.text, self.text, fill=-1),
             tokenizer=self.tokenizer,
-            marks={WORD: joined((each.marks[WORD] for each in both), fill=-1)},
-            numbers=np.concatenate([each.numbers for each in both]),
+            marks={WORD: joined(others.marks[WORD], self.marks[WORD], fill=-1)},
+            numbers=np.append(others.numbers, self.numbers),
         )
 
     def batch(self, examples: np.ndarray, length: int) -> Batch:
@@ -252,13 +250,10 @@ def _fit(array: np.ndarray, length: int, fill: int = 0) -> np.ndarray:
 
 
 def listed(batches: Iterable[Batch]) -> Iterable[Batch]:
-    """Return batches as they are; ValueError for one that is padded on the left, when it comes."""
-    return map(_padded_right, batches)
-
-
-def _padded_right(batch: Batch) -> Batch:
-    check_padding(batch.attention_mask)
-    return batch
+    """Yield batches as they are; ValueError for one that is padded on the left, when it comes."""
+    for batch in batches:
+        check_padding(batch.attention_mask)
+        yield batch
 
 
 def check_tokenizer(tokenizer, max_length: int | None, *, pair: bool = True) -> None:
@@ -421,10 +416,7 @@ class Losses:
     examples: int = 0
     cut: int = 0  # to `max_length`
     # How many texts have nothing left, and where the first stands, by name and by what they have.
-    lost: collections.Counter[tuple[str, str]] = dataclasses.field(
-        default_factory=collections.Counter
-    )
-    first: dict[tuple[str, str], str] = dataclasses.field(default_factory=dict)
+    lost: dict[tuple[str, str], tuple[int, str]] = dataclasses.field(default_factory=dict)
     wordpieces: int = 0  # without special tokens
     unknown: int = 0
     known_as_written: int = 0  # the unknown ones that are in the vocabulary as they are written
@@ -447,8 +439,8 @@ class Losses:
             lost = ~empty & ~(of_this & ~unknown).any(axis=1)
             for which, what in ((empty, 'no wordpiece'), (lost, 'no wordpiece but [UNK]')):
                 for row in np.flatnonzero(which).tolist():
-                    self.lost[name, what] += 1
-                    self.first.setdefault((name, what), examples[row].place)
+                    count, first = self.lost.get((name, what), (0, examples[row].place))
+                    self.lost[name, what] = count + 1, first
         for row, column in zip(*np.nonzero(unknown), strict=True):
             start, end = encoded.offsets[row, column]
             word = examples[row].texts[encoded.text[row, column]][start:end]
@@ -459,45 +451,44 @@ class Losses:
         if len(self.written) > _MOST_WRITTEN:
             self.written = collections.Counter(dict(self.written.most_common(_MOST_WRITTEN // 2)))
 
-    def check(self) -> None:
-        """Refuse texts half of whose wordpieces or more are [UNK], unless somebody allowed it."""
-        if self._share >= _MOST_UNKNOWN and not self.tokenizer.init_kwargs.get('allow_unknown'):
-            raise ValueError(
-                f'{self._about_unknown()} The tokenizer is not made for these texts: give another '
-                'to bs.from_pretrained(tokenizer=...), or allow_unknown=True if this is meant.'
+    def check(self, *, last: bool = False) -> None:
+        """Refuse texts half of whose wordpieces or more are [UNK], unless somebody allowed it.
+
+        With the last part, it is told if some are.
+        """
+        share = self.unknown / max(self.wordpieces, 1)
+        if share < _SOME_UNKNOWN:
+            return
+        often = ', '.join(repr(word) for word, _ in self.written.most_common(3))
+        about = (
+            f'{100 * share:.0f} % of the wordpieces ({self.unknown:,} of {self.wordpieces:,}) are '
+            f'{self.tokenizer.unk_token}, such as {often}.'
+        )
+        if self.known_as_written:
+            about += (
+                f' {self.known_as_written:,} of them are in the vocabulary as they are written, '
+                'and become unknown because the tokenizer changes texts first, to lower case '
+                'perhaps.'
             )
+        if share >= _MOST_UNKNOWN and not self.tokenizer.init_kwargs.get('allow_unknown'):
+            raise ValueError(
+                f'{about} The tokenizer is not made for these texts: give another to '
+                'bs.from_pretrained(tokenizer=...), or allow_unknown=True if this is meant.'
+            )
+        if last:
+            logging.warning('%s Is the tokenizer made for these texts?', about)
 
     def tell(self) -> None:
         """Log what was lost, and refuse what `check` refuses."""
         if self.cut:
             counts = (self.cut, self.examples, self.max_length)
             logging.warning('%d of %d examples were cut to %d tokens.', *counts)
-        for (name, what), number in self.lost.items():
-            report = (
-                '%d of %d texts (%s) have %s, the first one in %s: is the tokenizer made for them?'
-            )
-            logging.warning(report, number, self.examples, name, what, self.first[name, what])
-        self.check()
-        if self._share >= _SOME_UNKNOWN:
-            logging.warning('%s Is the tokenizer made for these texts?', self._about_unknown())
-
-    @property
-    def _share(self) -> float:
-        return self.unknown / max(self.wordpieces, 1)
-
-    def _about_unknown(self) -> str:
-        often = ', '.join(repr(word) for word, _ in self.written.most_common(3))
-        message = (
-            f'{100 * self._share:.0f} % of the wordpieces ({self.unknown:,} of '
-            f'{self.wordpieces:,}) are {self.tokenizer.unk_token}, such as {often}.'
-        )
-        if self.known_as_written:
-            message += (
-                f' {self.known_as_written:,} of them are in the vocabulary as they are written, '
-                'and become unknown because the tokenizer changes texts first, to lower case '
-                'perhaps.'
-            )
-        return message
+        for (name, what), (number, first) in self.lost.items():
+            logging.warning(
+                '%d of %d texts (%s) have %s, the first one in %s: is the tokenizer made for them?',
+                number, self.examples, name, what, first,
+            )  # fmt: skip
+        self.check(last=True)
 
 
 def knows_words(tokenizer: Any, texts: Sequence[str]) -> bool:
@@ -537,32 +528,11 @@ def mark(encoded: Encoded, annotations: Sequence[Annotation]) -> Encoded:
     marks, classes = align(annotations, encoded), align_classes(annotations, encoded)
     words = {name: found for name, found in encoded.marks.items() if name == WORD}
     if any(each.words for each in annotations):
-        found, about = words_of_pieces(encoded, [each.words for each in annotations])
+        found, about = words_of_pieces([each.words for each in annotations], encoded)
         logging.info('%s', about)
         real = np.arange(found.shape[1]) < encoded.lengths[:, None]
         words = {WORD: np.where(real, _words(encoded.text, found), -1)}
     return dataclasses.replace(encoded, marks=marks | words, classes=classes)
-
-
-def words_of_pieces(
-    encoded: Encoded, spans: Sequence[Sequence[Span]]
-) -> tuple[np.ndarray, dict[str, int]]:
-    """Return the first of given words that each wordpiece overlaps [E, T], or -1, and counts.
-
-    The counts are those of `count_pieces`.
-    """
-    words, counts = align_words(spans, encoded)
-    written, total = encoded.text >= 0, sum(map(len, spans))
-    empty = written & (encoded.offsets[..., 0] == encoded.offsets[..., 1])
-    return words, {
-        'sentences': len(spans),
-        'words': total,
-        'words without a wordpiece': total - sum(len(set(row[row >= 0])) for row in words),
-        'wordpieces': int(written.sum()),
-        'wordpieces of several words': int((counts > 1).sum()),
-        'lone boundaries of words': int(empty.sum()),
-        'wordpieces of no word': int((written & (counts == 0)).sum()),
-    }
 
 
 def longest_padded(encoded: Encoded, max_length: int | None) -> int:
@@ -655,7 +625,13 @@ def encode(
     if labels is True:
         labels = [each.label for each in examples]
     if labels is not False:
-        _check_labels(labels, examples)
+        check_lengths(labels=labels, texts=examples)
+        for label, example in zip(labels, examples, strict=True):
+            if not np.issubdtype(np.asarray(label).dtype, np.number):
+                raise ValueError(
+                    f'{example.place} has the label {label!r}: labels are class ids, counted from '
+                    '0, or values of a regression.'
+                )
     encoded = tokenize(tokenizer, examples, max_length=max_length)
     if annotations is not None:
         encoded = mark(encoded, annotations)
@@ -672,16 +648,6 @@ def encode(
     if labels is False:
         return batches
     return [with_labels(batch, np.asarray(labels)) for batch in batches]
-
-
-def _check_labels(labels: Sequence[Any] | np.ndarray, examples: Sequence[Example]) -> None:
-    check_lengths(labels=labels, texts=examples)
-    for label, example in zip(labels, examples, strict=True):
-        if not np.issubdtype(np.asarray(label).dtype, np.number):
-            raise ValueError(
-                f'{example.place} has the label {label!r}: labels are class ids, counted from 0, '
-                'or values of a regression.'
-            )
 
 
 def bucket(

@@ -6,6 +6,7 @@ the relation `frame element-target`, from the frame element to the target, the d
 the authors' notebook reads attention.
 """
 
+import contextlib
 import dataclasses
 import functools
 import pathlib
@@ -105,19 +106,14 @@ def read_framenet_sample(
       FileNotFoundError: There is no such file.
       ValueError: Some lines are bad (one error names them all), or the file has no links.
     """
-    if _is_prepared(path):
+    # A bad first line is told later.
+    if 'sentence' in (next(Lines(path).objects, Row('')).value or ()):
         read = list(good_rows(path, None, _read_prepared, bad_rows))
         return [example for example, _ in read], [annotation for _, annotation in read]
     examples, annotations = read_annotations(path, bad_rows=bad_rows)
     if not any(links for each in annotations for links in each.relations.values()):
         raise ValueError(f'{path} has no links: there is nothing to measure along.')
     return examples, annotations
-
-
-def _is_prepared(path: AnyPath) -> bool:
-    """Return whether the first line has a sentence and spans; bad ones are told later."""
-    first = next(Lines(path).objects, Row(''))
-    return 'sentence' in (first.value or ())
 
 
 def _read_prepared(record: dict[str, Any], identity: str, where: str) -> tuple[Example, Annotation]:
@@ -241,7 +237,15 @@ def _open_framenet(folder: AnyPath | None):
     import nltk
     from nltk.corpus.reader.framenet import FramenetCorpusReader
 
-    folder = pathlib.Path(_downloaded(nltk) if folder is None else folder).resolve()
+    for name in _DOWNLOADS if folder is None else ():
+        with contextlib.suppress(LookupError):
+            folder = folder or str(nltk.data.find(f'corpora/{name}'))
+    if folder is None:
+        raise FileNotFoundError(
+            f'NLTK has not downloaded FrameNet: python -m nltk.downloader {_DOWNLOADS[0]}. Or name '
+            'the folder that it lies in.'
+        )
+    folder = pathlib.Path(folder).resolve()
     if not (folder / 'luIndex.xml').is_file():
         raise FileNotFoundError(
             f'{folder} has no luIndex.xml: it should be the folder of FrameNet 1.5 or 1.7 that has '
@@ -259,18 +263,6 @@ def _open_framenet(folder: AnyPath | None):
             f'own (chown -R) and private (chmod -R go-w). NLTK says: {error.__context__}'
         ) from error
     return reader
-
-
-def _downloaded(nltk) -> str:
-    for name in _DOWNLOADS:
-        try:
-            return str(nltk.data.find(f'corpora/{name}'))
-        except LookupError:
-            continue
-    raise FileNotFoundError(
-        f'NLTK has not downloaded FrameNet: python -m nltk.downloader {_DOWNLOADS[0]}. Or name '
-        'the folder that it lies in.'
-    )
 
 
 def _exemplars(reader, unit_id: int) -> list[Exemplar]:

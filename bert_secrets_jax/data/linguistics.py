@@ -18,7 +18,6 @@ from typing import Any, cast
 from absl import logging
 
 from bert_secrets_jax import processes
-from bert_secrets_jax.checks import check_rules
 from bert_secrets_jax.data.annotation import (
     Annotation,
     Link,
@@ -57,18 +56,6 @@ _EITHER_APOSTROPHE = _ANY_NEGATION.replace("'", "['’]")
 _NEGATION_SUBSTRING = re.compile(_ANY_NEGATION, re.IGNORECASE)
 _NEGATION_WORD = re.compile(rf'(?<!\w)(?:{_EITHER_APOSTROPHE})(?!\w)', re.IGNORECASE)
 _CHECKSUM = 'sha256 of all but this note'
-
-_Characters = tuple[int, int]
-
-
-@dataclasses.dataclass(frozen=True)
-class _Parsed:
-    """The findings in one text: characters by name, and pairs of verb and subject."""
-
-    features: Mapping[str, list[_Characters]]
-    classes: Mapping[str, list[_Characters]]
-    relations: Mapping[str, list[tuple[_Characters, _Characters]]]
-    words: tuple[Span, ...] = ()
 
 
 def annotate(
@@ -158,7 +145,12 @@ def annotate(
             processes.on_first(functools.partial(path.replace, aside))
             logging.warning('Parsing anew; set aside as %s: %s', aside.name, error)
     annotations = _annotate(examples, pipeline)
-    processes.on_first(functools.partial(_write_sealed, path, examples, annotations))
+
+    def write() -> None:
+        write_annotations(path, examples, annotations)
+        write_text(path, _sealed(read_text(path)))
+
+    processes.on_first(write)
     return annotations
 
 
@@ -168,13 +160,6 @@ def annotations_file(texts: Sequence[Text], pipeline: str, cache: AnyPath) -> pa
     versions = [importlib.metadata.version(name) for name in (pipeline, 'spacy')]
     name = _digest(json.dumps([pairs, pipeline, *versions, _RULES]))[:32]
     return pathlib.Path(cache) / f'{name}.jsonl'
-
-
-def _write_sealed(
-    path: pathlib.Path, examples: Sequence[Example], annotations: Sequence[Annotation]
-) -> None:
-    write_annotations(path, examples, annotations)
-    write_text(path, _sealed(read_text(path)))
 
 
 def _sealed(text: str) -> str:
@@ -212,27 +197,28 @@ def _annotate(examples: Sequence[Example], pipeline: str) -> list[Annotation]:
     return [_annotation([parsed[text] for text in texts]) for texts in texts_of]
 
 
-def _annotation(texts: Sequence[_Parsed]) -> Annotation:
-    def spans(kind: str) -> dict[str, tuple[Span, ...]]:
-        names = {name: None for parsed in texts for name in getattr(parsed, kind)}
+def _annotation(texts: Sequence[Annotation]) -> Annotation:
+    """Return the findings in one text, or in both texts of a pair, as one annotation."""
+
+    def of_text(item: Span | Link, number: int) -> Any:
+        if isinstance(item, Span):
+            return dataclasses.replace(item, text=number)
+        ends = item.source, item.target
+        return Link(*(tuple(of_text(span, number) for span in end) for end in ends))
+
+    def joined(kind: str) -> dict[str, tuple[Any, ...]]:
+        found = [getattr(each, kind) for each in texts]
+        names = dict.fromkeys(name for each in found for name in each)
         return {
             name: tuple(
-                Span(start, end, text)
-                for text, parsed in enumerate(texts)
-                for start, end in getattr(parsed, kind).get(name, ())
+                of_text(item, number)
+                for number, each in enumerate(found)
+                for item in each.get(name, ())
             )
             for name in names
         }
 
-    features = spans('features')
-    relations = {
-        name: tuple(
-            Link((Span(*verb, text),), (Span(*subject, text),))
-            for text, parsed in enumerate(texts)
-            for verb, subject in parsed.relations[name]
-        )
-        for name in texts[0].relations
-    }
+    features, relations = joined('features'), joined('relations')
     nouns = {
         pronoun: tuple(
             noun
@@ -244,7 +230,7 @@ def _annotation(texts: Sequence[_Parsed]) -> Annotation:
     relations['noun-pronoun'] = tuple(
         Link(source, (pronoun,)) for pronoun, source in nouns.items() if source
     )
-    classes = dict(sorted(spans('classes').items()))
+    classes = dict(sorted(joined('classes').items()))
     return Annotation(features, relations, classes, sum((each.words for each in texts), ()))
 
 
@@ -269,7 +255,7 @@ def with_word_classes(
     ]
 
 
-def _parse(texts: Sequence[str], pipeline: str) -> dict[str, _Parsed]:
+def _parse(texts: Sequence[str], pipeline: str) -> dict[str, Annotation]:
     # Imported late because it takes seconds.
     import spacy
 
@@ -282,45 +268,27 @@ def _parse(texts: Sequence[str], pipeline: str) -> dict[str, _Parsed]:
                 f'The spaCy pipeline {pipeline!r} has no {component}, it has: '
                 f'{", ".join(nlp.pipe_names) or "nothing"}. Use another one, as en_core_web_sm.'
             )
-    find = _find if nlp.lang == 'en' else _as_parse
     longest = max(texts, key=len, default='')
-    check_rules(
-        (
-            find is _as_parse and 'nsubj' not in nlp.get_pipe('parser').labels,
-            f"{pipeline!r} has no 'nsubj', as UD have: use a treebank instead.",
-        ),
-        (
-            len(longest) > nlp.max_length,
+    if nlp.lang != 'en' and 'nsubj' not in nlp.get_pipe('parser').labels:
+        raise ValueError(f"{pipeline!r} has no 'nsubj', as UD have: use a treebank instead.")
+    if len(longest) > nlp.max_length:
+        raise ValueError(
             f'A text has {len(longest):,} characters, and {pipeline} parses at most '
-            f'{nlp.max_length:,}: cut it, or leave it out. It begins {longest[:40]!r}.',
-        ),
-    )
+            f'{nlp.max_length:,}: cut it, or leave it out. It begins {longest[:40]!r}.'
+        )
     options = {'size': lambda _: 1, 'unit': 'texts', 'compiles': False}
     shown = progress(texts, f'Parsing with {pipeline}', **options)
-    return {text: find(text, doc) for text, doc in zip(shown, nlp.pipe(texts), strict=True)}
+    found = {}
+    for text, doc in zip(shown, nlp.pipe(texts), strict=True):
+        words = [token for token in doc if not token.is_space]
+        is_english = nlp.lang == 'en'
+        found[text] = _english(text, words) if is_english else _universal(_as_parse(words))
+    return found
 
 
-def _as_parse(_: str, tokens: Iterable[Any]) -> _Parsed:
-    """Return what a spaCy pipeline finds by Universal Dependencies; spaces are no words."""
-    written = [token for token in tokens if not token.is_space]
-    place = {token.i: number for number, token in enumerate(written)}
-    return _universal(
-        Parse(
-            Example(''),
-            tuple(Span(token.idx, token.idx + len(token)) for token in written),
-            tuple(token.text for token in written),
-            tuple(-1 if t.head == t else place.get(t.head.i, -1) for t in written),
-            tuple(token.dep_ for token in written),
-            tuple(token.pos_ or 'X' for token in written),
-            tuple(token.morph.to_dict() for token in written),
-        )
-    )
-
-
-def _universal(parse: Parse) -> _Parsed:
+def _universal(parse: Parse) -> Annotation:
     """Return the findings of `annotate` in a sentence of any language."""
-    places = [(span.start, span.end) for span in parse.words]
-    classes, relations = parse.classes, parse.relations
+    places, classes, relations = parse.words, parse.classes, parse.relations
     base = [r if r.startswith(('expl', 'obl')) else r.partition(':')[0] for r in relations]
     features = parse.features or ({},) * len(places)
     negation = _among(places, map(_is_negative, features), True)
@@ -334,8 +302,7 @@ def _universal(parse: Parse) -> _Parsed:
         'punctuation': _among(places, classes, 'PUNCT'),
     }
     verbs = [name == 'VERB' for name in classes]
-    tree = (parse.heads, relations, verbs)
-    return _parsed(found, places, classes, *tree, passive='nsubj:pass', words=parse.words)
+    return dataclasses.replace(_parsed(parse, found, verbs, 'nsubj:pass'), words=places)
 
 
 def _is_personal(upos: str, features: Mapping[str, str]) -> bool:
@@ -348,60 +315,67 @@ def _is_negative(features: Mapping[str, str]) -> bool:
     return 'Neg' in (features.get('Polarity'), features.get('PronType'))
 
 
-def _among(places: Sequence[_Characters], values: Iterable[Any], *wanted: Any) -> list[_Characters]:
+def _among(places: Sequence[Span], values: Iterable[Any], *wanted: Any) -> tuple[Span, ...]:
     """Return the places with one of some values; words of a contraction may share one."""
     both = zip(places, values, strict=True)
-    return list(dict.fromkeys(place for place, value in both if value in wanted))
+    return tuple(dict.fromkeys(place for place, value in both if value in wanted))
 
 
 def _parsed(
-    features: Mapping[str, list[_Characters]],
-    places: Sequence[_Characters],
-    classes: Sequence[str],
-    heads: Sequence[int],
-    relations: Sequence[str],
-    verbs: Sequence[bool],
-    *,
-    passive: str,
-    words: tuple[Span, ...] = (),
-) -> _Parsed:
+    parse: Parse, features: Mapping[str, tuple[Span, ...]], verbs: Sequence[bool], passive: str
+) -> Annotation:
     """Return the findings in a text from what its words are, and which of them are verbs."""
+    places, classes = parse.words, parse.classes
     subjects = [
-        (relation, (places[head], place))
-        for place, head, relation in zip(places, heads, relations, strict=True)
+        (relation, Link((places[head],), (place,)))
+        for place, head, relation in zip(places, parse.heads, parse.relations, strict=True)
         if relation in ('nsubj', passive) and head >= 0 and verbs[head]
     ]
-    return _Parsed(
+    return Annotation(
         features,
         classes={name: _among(places, classes, name) for name in dict.fromkeys(classes) if name},
         relations={
-            'verb-subject': [pair for _, pair in subjects],
-            'verb-nsubj': [pair for relation, pair in subjects if relation == 'nsubj'],
+            'verb-subject': tuple(link for _, link in subjects),
+            'verb-nsubj': tuple(link for relation, link in subjects if relation == 'nsubj'),
         },
-        words=words,
     )
 
 
-def _find(text: str, tokens: Iterable[Any]) -> _Parsed:
-    tokens = list(tokens)
-    places = [(token.idx, token.idx + len(token)) for token in tokens]
-    tags, relations = [token.tag_ for token in tokens], [token.dep_ for token in tokens]
-    classes = ['' if token.is_space else token.pos_ or token.tag_ for token in tokens]
-    words = [match.span() for match in _NEGATION_WORD.finditer(text)]
+def _as_parse(tokens: Sequence[Any]) -> Parse:
+    """Return words of spaCy, without spaces, as a sentence of a treebank."""
+    place = {token.i: number for number, token in enumerate(tokens)}
+    return Parse(
+        Example(''),
+        tuple(Span(token.idx, token.idx + len(token)) for token in tokens),
+        tuple(token.text for token in tokens),
+        tuple(-1 if t.head == t else place.get(t.head.i, -1) for t in tokens),
+        tuple(token.dep_ for token in tokens),
+        tuple(token.pos_ or 'X' for token in tokens),
+        tuple(token.morph.to_dict() for token in tokens),
+    )
+
+
+def _english(text: str, tokens: Sequence[Any]) -> Annotation:
+    """Return the findings of `annotate` in an English text."""
+    tags, classes = [t.tag_ for t in tokens], tuple(t.pos_ or t.tag_ for t in tokens)
+    parse = dataclasses.replace(_as_parse(tokens), classes=classes)
+    places, relations = parse.words, parse.relations
+    words, parts = (
+        tuple(Span(*match.span()) for match in pattern.finditer(text))
+        for pattern in (_NEGATION_WORD, _NEGATION_SUBSTRING)
+    )
     # The "n't" that spaCy splits off is part of the list's "don't".
-    others = [
+    others = tuple(
         place
         for place in _among(places, relations, 'neg')
-        if not any(start <= place[0] < end for start, end in words)
-    ]
+        if not any(word.start <= place.start < word.end for word in words)
+    )
     found = {
         **{name: _among(places, tags, *values) for name, values in TAGS.items()},
         **{name: _among(places, relations, *values) for name, values in DEPENDENCIES.items()},
-        'negation': sorted(words + others),
+        'negation': tuple(sorted(words + others, key=lambda span: (span.start, span.end))),
         'negation_word': words,
-        'negation_substring': [match.span() for match in _NEGATION_SUBSTRING.finditer(text)],
+        'negation_substring': parts,
         'punctuation': _among(places, (token.is_punct for token in tokens), True),
     }
-    verbs = [tag in TAGS['verb'] for tag in tags]
-    heads = [token.head.i for token in tokens]
-    return _parsed(found, places, classes, heads, relations, verbs, passive='nsubjpass')
+    return _parsed(parse, found, [tag in TAGS['verb'] for tag in tags], 'nsubjpass')

@@ -127,7 +127,15 @@ def mask_words(
         buckets=buckets,
         batch_multiple=batch_multiple,
     )
-    masked = [_with_words(batch, places, words, masking.share) for batch in batches]
+    masked = []
+    for batch in batches:
+        rows = np.asarray(batch.example)
+        real = (rows >= 0)[:, None]
+        # All batches of one length have as many columns.
+        most = min(places.shape[1], math.ceil(masking.share * batch.input_ids.shape[1]))
+        found = np.where(real, np.maximum(places[rows, :most], 0), 0).astype(np.int32)
+        there = np.where(real, words[rows, :most], -1).astype(np.int32)
+        masked.append(MaskedBatch(**vars(batch), places=found, words=there))
     return MaskedTexts(masked, text, (places >= 0).sum(axis=1))
 
 
@@ -145,15 +153,3 @@ def _hidden(
         drawn = rng.choice(np.flatnonzero(kept[text]), count, replace=False)
         places[text, :count] = np.sort(drawn)
     return np.arange(len(kept)), places
-
-
-def _with_words(batch: Batch, places: np.ndarray, words: np.ndarray, share: float) -> MaskedBatch:
-    """Add what is hidden to a batch; all batches of one length have as many columns."""
-    rows = np.asarray(batch.example)
-    real = (rows >= 0)[:, None]
-    most = min(places.shape[1], math.ceil(share * batch.input_ids.shape[1]))
-    return MaskedBatch(
-        **vars(batch),
-        places=np.where(real, np.maximum(places[rows, :most], 0), 0).astype(np.int32),
-        words=np.where(real, words[rows, :most], -1).astype(np.int32),
-    )

@@ -66,33 +66,27 @@ def read_questions(path: AnyPath, *, bad_rows: str = 'error') -> list[Question]:
     suffix = path.suffix.lower()
     check_name(f'{path} of SQuAD: the ending', suffix, ('.json', '.jsonl'))
 
-    def read(row: dict[str, Any], identity: str, where: str) -> Question:
-        return Question(row['question'], row['context'], _answers(row['answers']), identity, where)
+    def read(row: dict[str, Any], *place: str) -> Question:
+        answers = row['answers']
+        if isinstance(answers, dict):
+            pairs = zip(answers['text'], answers['answer_start'], strict=True)
+        else:
+            pairs = ((answer['text'], answer['answer_start']) for answer in answers)
+        # Each answer once.
+        return Question(row['question'], row['context'], tuple(dict.fromkeys(pairs)), *place)
 
-    rows = _squad_rows(path) if suffix == '.json' else None
-    return list(good_rows(path, rows, read, bad_rows))
-
-
-def _squad_rows(path: pathlib.Path) -> list[Row]:
+    if suffix == '.jsonl':
+        return list(good_rows(path, None, read, bad_rows))
     try:
-        articles = read_json(path)['data']
-        return [
+        rows = [
             Row(f'question {asked.get("id", number)}', asked | {'context': paragraph['context']})
-            for article in articles
+            for article in read_json(path)['data']
             for paragraph in article['paragraphs']
             for number, asked in enumerate(paragraph['qas'])
         ]
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise ValueError(f'{path} is not laid out as SQuAD is: {error!r}.') from error
-
-
-def _answers(answers: Any) -> tuple[Any, ...]:
-    """Return texts and places from either layout, each answer once."""
-    if isinstance(answers, dict):
-        pairs = zip(answers['text'], answers['answer_start'], strict=True)
-    else:
-        pairs = ((answer['text'], answer['answer_start']) for answer in answers)
-    return tuple(dict.fromkeys(pairs))
+    return list(good_rows(path, rows, read, bad_rows))
 
 
 def answer_places(encoded: Encoded, questions: Sequence[Question]) -> Int32[np.ndarray, 'E 2']:

@@ -14,7 +14,6 @@ from bert_secrets_jax.brief import check_name, meant
 from bert_secrets_jax.files import of_kind, open_decompressed, parse_json, without_compression
 
 Read = TypeVar('Read')
-Kind = TypeVar('Kind')
 AnyPath = str | os.PathLike[str]
 _LONGEST_FAULT = 1000  # characters
 _NAMED = 5  # so many faults are named; of more, their number is told
@@ -97,17 +96,19 @@ class Lines:
         """The lines that are not blank, without their ends."""
         for number, line in self:
             if line.strip():
-                yield Row(f'line {number}', without_end(line))
+                yield Row(f'line {number}', line.removesuffix('\n').removesuffix('\r'))
 
     @property
     def objects(self) -> Iterator[Row]:
         """The JSON objects of these lines, or their faults."""
-        return (row.then(object_of) for row in self.rows)
 
+        def read(line: str) -> dict[str, Any]:
+            try:
+                return of_kind(parse_json(line), dict)
+            except json.JSONDecodeError as error:
+                raise ValueError(f'malformed JSON at column {error.colno}: {error.msg}') from error
 
-def without_end(line: str) -> str:
-    """Return a line without the line feed, and a carriage return before it, at its end."""
-    return line.removesuffix('\n').removesuffix('\r')
+        return (row.then(read) for row in self.rows)
 
 
 def check_there(path: pathlib.Path) -> None:
@@ -131,24 +132,12 @@ def some_of(items: Sequence[str], most: int, *, count: int = 0, separator: str =
     return separator.join(items[:most]) + (f' and {hidden} more' if hidden > 0 else '')
 
 
-def object_of(line: str) -> dict[str, Any]:
-    """Return the JSON object of a line, or raise ValueError."""
-    try:
-        found = parse_json(line)
-    except json.JSONDecodeError as error:
-        raise ValueError(f'malformed JSON at column {error.colno}: {error.msg}') from error
-    return of_kind(found, dict)
-
-
 def check_texts(given: Any, *names: str) -> None:
     """Refuse what has anything but a text, which is not empty, as one of some attributes."""
     for name in names:
         value = getattr(given, name)
         if not isinstance(value, str) or not value.strip():
             raise ValueError(f'{name}={value!r} must be a text that is not empty.')
-
-
-BAD_ROWS = ('error', 'skip')  # what can be done with them
 
 
 def good_rows(
@@ -166,7 +155,7 @@ def good_rows(
     TypeError or KeyError for a bad one. Rows count from 0, bad ones too; the name is by default the
     file's. With `stop`, the first bad row is refused at once, and not all at the end.
     """
-    check_name('bad_rows', bad_rows, BAD_ROWS)
+    check_name('bad_rows', bad_rows, ('error', 'skip'))
     path = pathlib.Path(path)
     rows = Lines(path).objects if rows is None else rows
     name = without_compression(path).stem if name is None else name
@@ -179,7 +168,11 @@ def good_rows(
         except (ValueError, TypeError, KeyError) as error:
             bad += 1
             if bad <= _NAMED:
-                faults.append(f'{row.where}: {_told(error)}')
+                what = f'there is no {error}' if isinstance(error, KeyError) else str(error)
+                # A hint stands in brackets within the sentence.
+                what = re.sub(r'\. (Did you mean .*\?)$', r' (\1)', what.rstrip('.'))
+                what = what if len(what) <= _LONGEST_FAULT else f'{what[:_LONGEST_FAULT]}...'
+                faults.append(f'{row.where}: {what}')
             if stop and bad_rows == 'error':
                 raise ValueError(
                     f"{path}: {faults[0]}. Correct it, or leave bad rows out: bad_rows='skip'."
@@ -196,10 +189,3 @@ def good_rows(
         if bad == count:
             raise ValueError(f'{report} No good row is left.')
         logging.warning('%s Left out.', report)
-
-
-def _told(error: Exception) -> str:
-    """Return the first part of a sentence about a row, whose hint stands in brackets."""
-    what = f'there is no {error}' if isinstance(error, KeyError) else str(error)
-    what = re.sub(r'\. (Did you mean .*\?)$', r' (\1)', what.rstrip('.'))
-    return what if len(what) <= _LONGEST_FAULT else f'{what[:_LONGEST_FAULT]}...'

@@ -72,9 +72,8 @@ def read_segments(
                     f'{path}, line {document.line(number)}: a word has {end - start:,} characters: '
                     'is this a text? Leave that word out.'
                 )
-        ends = _ends_of_sentences(document)
         words += len(document.words)
-        for start, middle, end in _cut(document, ends, tokenizer, max_length):
+        for start, middle, end in _cut(document, tokenizer, max_length):
             kept += end - start
             texts = document.between(start, middle), document.between(middle, end)
             where = f'{path}, line {document.line(start)}'
@@ -125,29 +124,27 @@ def _documents(text: str) -> Iterator[_Document]:
         yield _Document(text, [word.span() for word in _WORD.finditer(text)], places)
 
 
-def _ends_of_sentences(document: _Document) -> Sequence[int]:
-    """Return the numbers of the words before which a sentence ends, in ascending order."""
+def _cut(document: _Document, tokenizer, max_length: int) -> Iterator[tuple[int, int, int]]:
+    """Yield the segments of a document: their first word, that of B, and the one after the last."""
     words = [document.text[start:end] for start, end in document.words]
     followed = itertools.zip_longest(words, words[1:], fillvalue='')
-    return [
+    # The numbers of the words before which a sentence ends.
+    ends = [
         number
         for number, (word, after) in enumerate(followed, start=1)
         if _ENDS_SENTENCE.fullmatch(word) and not after[:1].islower()
     ]
-
-
-def _cut(
-    document: _Document, ends: Sequence[int], tokenizer, max_length: int
-) -> Iterator[tuple[int, int, int]]:
-    """Yield the segments of a document: their first word, that of B, and the one after the last."""
     before = np.concatenate([[0], np.cumsum(_tokens(document, tokenizer))])
     room = max_length - tokenizer.num_special_tokens_to_add(pair=True)
     start, count = 0, len(document.words)
     while start < count:
         fitting = int(np.searchsorted(before, before[start] + room, side='right')) - 1
         segment = _divided(before, ends, start, fitting, count)
-        # A word may have more tokens at the beginning of a text than it has within one.
-        while segment is not None and _length(document, segment, tokenizer) > max_length:
+        while segment is not None:
+            texts = [document.between(*part) for part in itertools.pairwise(segment)]
+            # A word may have more tokens at the beginning of a text than it has within one.
+            if len(tokenizer(*texts, truncation=False, verbose=False)['input_ids']) <= max_length:
+                break
             fitting -= 1
             segment = _divided(before, ends, start, fitting, count)
         if segment is not None:
@@ -188,8 +185,3 @@ def _tokens(document: _Document, tokenizer) -> Int[np.ndarray, ' W']:
     starts = [start for start, _ in document.words]
     word = np.searchsorted(starts, lasts, side='right') - 1
     return np.bincount(np.maximum(word, 0), minlength=len(starts))
-
-
-def _length(document: _Document, segment: tuple[int, int, int], tokenizer) -> int:
-    texts = [document.between(*ends) for ends in itertools.pairwise(segment)]
-    return len(tokenizer(*texts, truncation=False, verbose=False)['input_ids'])

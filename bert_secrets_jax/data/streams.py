@@ -10,15 +10,14 @@ Held at a time are some hundred texts, less than a batch of each padded length, 
 import collections
 import dataclasses
 import itertools
+import math
 import pathlib
 from collections.abc import Iterable, Iterator, Sequence, Sized
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, NamedTuple, TypeVar, cast
+from typing import Any, TypeVar, cast
 
 import numpy as np
 
-from bert_secrets_jax.brief import check_name
-from bert_secrets_jax.checks import check_rules
 from bert_secrets_jax.data.encoding import (
     BUCKETS,
     Batch,
@@ -29,7 +28,7 @@ from bert_secrets_jax.data.encoding import (
     tokenize_part,
     tokens_read,
 )
-from bert_secrets_jax.data.rows import BAD_ROWS, AnyPath, Lines, Row, check_there, good_rows
+from bert_secrets_jax.data.rows import AnyPath, Lines, Row, check_there, good_rows
 from bert_secrets_jax.data.tables import filled, table_rows
 from bert_secrets_jax.data.tasks import Example, Text, as_example
 from bert_secrets_jax.extras import require
@@ -59,7 +58,8 @@ class Texts:
 
     def read(self) -> Iterator[tuple[Example, float]]:
         """Yield each example, and the share of the file that has been read with it."""
-        if _is_records(self.path):
+        # tensorflow-datasets numbers its files: x.array_record-00000-of-00002.
+        if _RECORDS in self.path.name.lower():
             source = _Records(self.path, self.columns)
             rows = source.rows
         else:
@@ -105,32 +105,23 @@ def stream_texts(
       ValueError: A column is not named or is missing, the file has no texts, is not UTF-8 or is
         damaged, or a row is bad. What the first text does not show is raised during the iteration.
     """
-    check_name('bad_rows', bad_rows, BAD_ROWS)
     path = pathlib.Path(path)
     wanted = tuple(column for column in (text_a, text_b) if column is not None)
     is_table = without_compression(path).suffix.lower() in _TABLES
-    check_rules(
-        (
-            text_a is None and text_b is not None,
-            f'{text_b=} is the second text: name the first one, text_a=...',
-        ),
-        (not wanted and is_table, f'{path} is a table: name the column of its texts, text_a=...'),
-        (
-            wanted and not (is_table or _is_records(path)),
+    if text_a is None and text_b is not None:
+        raise ValueError(f'{text_b=} is the second text: name the first one, text_a=...')
+    if not wanted and is_table:
+        raise ValueError(f'{path} is a table: name the column of its texts, text_a=...')
+    if wanted and not (is_table or _RECORDS in path.name.lower()):
+        raise ValueError(
             f'{path} has no columns, and {text_a=} names one: those that have some end in '
-            f'{", ".join((*_TABLES, _RECORDS))}.',
-        ),
-    )
+            f'{", ".join((*_TABLES, _RECORDS))}.'
+        )
     check_there(path)
     texts = Texts(path, wanted, None if columns is None else tuple(columns), bad_rows, name)
     # A fault of the file as a whole shows in its first text.
     next(iter(texts))
     return texts
-
-
-def _is_records(path: pathlib.Path) -> bool:
-    # tensorflow-datasets numbers its files: x.array_record-00000-of-00002.
-    return _RECORDS in path.name.lower()
 
 
 class _Records:
@@ -161,32 +152,30 @@ class _Records:
             raise ValueError(f'{self.path} is damaged, or no {_RECORDS} file: {fault}') from None
 
     def _texts(self, record: bytes) -> tuple[str, ...]:
-        values = _features_of(record, self.features) if self.features else (record,)
+        values = self._values(record) if self.features else (record,)
         try:
             texts = [str(each, 'utf-8') for each in values]
         except UnicodeDecodeError:
             raise ValueError('not UTF-8') from None
         return filled(self.features or ('text',), texts)
 
+    def _values(self, record: bytes) -> Iterator[bytes]:
+        # It takes a second, and records of plain texts do without.
+        from google.protobuf.message import DecodeError
+        from tensorflow_datasets.proto import tf_example_pb2
 
-def _features_of(record: bytes, features: Sequence[str]) -> tuple[bytes, ...]:
-    # It takes a second, and records of plain texts do without.
-    from google.protobuf.message import DecodeError
-    from tensorflow_datasets.proto import tf_example_pb2
-
-    example = tf_example_pb2.Example  # pyright: ignore[reportAttributeAccessIssue]
-    try:
-        there = example.FromString(record).features.feature
-    except DecodeError:
-        raise ValueError('no tf.train.Example') from None
-    texts = []
-    for feature in features:
-        if feature not in there:
-            raise ValueError(f'no feature {feature!r}, but {", ".join(sorted(there)) or "none"}')
-        if len(there[feature].bytes_list.value) != 1:
-            raise ValueError(f'the feature {feature!r} is not one text')
-        texts += there[feature].bytes_list.value
-    return tuple(texts)
+        example = tf_example_pb2.Example  # pyright: ignore[reportAttributeAccessIssue]
+        try:
+            there = example.FromString(record).features.feature
+        except DecodeError:
+            raise ValueError('no tf.train.Example') from None
+        for feature in self.features:
+            if feature not in there:
+                known = ', '.join(sorted(there)) or 'none'
+                raise ValueError(f'no feature {feature!r}, but {known}')
+            if len(there[feature].bytes_list.value) != 1:
+                raise ValueError(f'the feature {feature!r} is not one text')
+            yield from there[feature].bytes_list.value
 
 
 @dataclasses.dataclass(frozen=True)
@@ -213,10 +202,10 @@ class Batches:
         # The examples of each padded length that do not fill a batch yet, and lengths with batches.
         left: dict[int, Encoded] = {}
         whole: set[int] = set()
-        shown = {'size': lambda part: len(part.examples), 'share': lambda part: part.share}
-        for part in progress(_parts(self.texts), 'Texts', unit='texts', compiles=False, **shown):
+        shown = {'size': lambda part: len(part[0]), 'share': lambda part: part[1]}
+        for part, _ in progress(_parts(self.texts), 'Texts', unit='texts', compiles=False, **shown):
             first = losses.examples
-            encoded = tokenize_part(part.examples, losses)
+            encoded = tokenize_part(part, losses)
             losses.check()
             encoded = dataclasses.replace(encoded, numbers=np.arange(first, losses.examples))
             padded = edges[np.searchsorted(edges, encoded.lengths)]
@@ -275,33 +264,23 @@ def stream_batches(
     )
 
 
-class _Part(NamedTuple):
-    """Some texts, and the share of all that has been read with them; None if it is not known."""
+def _parts(texts: Iterable[Text]) -> Iterator[tuple[list[Example], float | None]]:
+    """Yield texts in parts that are tokenised in one call each.
 
-    examples: list[Example]
-    share: float | None
-
-
-def _parts(texts: Iterable[Text]) -> Iterator[_Part]:
-    """Yield texts in parts that are tokenised in one call each."""
+    With each comes the share of all that has been read with it; None if it is not known.
+    """
+    count = len(texts) if isinstance(texts, Sized) else math.inf
+    made = ((as_example(text, row)[0], (row + 1) / count) for row, text in enumerate(texts))
     part, characters, share = [], 0, None
-    for example, share in _with_share(texts):
+    for example, known in texts.read() if isinstance(texts, Texts) else made:
         part.append(example)
+        share = known or None
         characters += len(example.text_a) + len(example.text_b or '')
         if len(part) == _TEXTS or characters >= _CHARACTERS:
-            yield _Part(part, share)
+            yield part, share
             part, characters = [], 0
     if part:
-        yield _Part(part, share)
-
-
-def _with_share(texts: Iterable[Text]) -> Iterator[tuple[Example, float | None]]:
-    if isinstance(texts, Texts):
-        yield from texts.read()
-        return
-    count = len(texts) if isinstance(texts, Sized) else None
-    for row, text in enumerate(texts):
-        yield as_example(text, row)[0], None if count is None else (row + 1) / count
+        yield part, share
 
 
 def _ahead(items: Iterator[T]) -> Iterator[T]:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from bert_secrets_jax.brief import meant, shortened
 from bert_secrets_jax.checks import check_different
-from bert_secrets_jax.data.rows import LONGEST, AnyPath, Lines, Row, good_rows, some_of, without_end
+from bert_secrets_jax.data.rows import LONGEST, AnyPath, Lines, Row, good_rows, some_of
 from bert_secrets_jax.data.tasks import MOST_CLASSES, Example
 from bert_secrets_jax.files import long_fields, without_compression
 from bert_secrets_jax.names import counted
@@ -80,7 +80,12 @@ def sorted_classes(
     one class or too many, or a class of the texts is in no row of `train`.
     """
     tables = [path for path in (texts, train) if path is not None]
-    found = [_places_of_labels(pathlib.Path(path), label, columns) for path in tables]
+    found: list[dict[str, str]] = []
+    for path in tables:
+        found.append({})
+        for row in table_rows(Lines(path), [label], columns):
+            if row.fault is None:
+                found[-1].setdefault(row.value[0], f'{path}, {row.where}')
     places = found[-1] | found[0]
     words = sorted(text for text in places if not NUMBER.fullmatch(text))
     if not all(map(_WHOLE.fullmatch, places.keys() - words)):
@@ -115,38 +120,42 @@ def sorted_classes(
     return tuple(words)
 
 
-def _places_of_labels(
-    path: pathlib.Path, label: str, columns: Sequence[str] | None
-) -> dict[str, str]:
-    """Return each label of a table, and the first place that has it."""
-    found: dict[str, str] = {}
-    for row in table_rows(Lines(path), [label], columns):
-        if row.fault is None:
-            found.setdefault(row.value[0], f'{path}, {row.where}')
-    return found
-
-
 def table_rows(
     lines: Lines, columns: Sequence[str], header: Sequence[str] | None = None
 ) -> Iterator[Row]:
-    """Return the rows of wanted columns (`read_table`), which are read while they are iterated."""
-    match without_compression(lines.path).suffix.lower():
+    """Yield the rows of wanted columns (`read_table`), which are read while they are iterated."""
+    path = lines.path
+    match without_compression(path).suffix.lower():
         case '.tsv':
             kept = ((number, line) for number, line in lines if line.strip('\r\n'))
-            records = ((number, without_end(line).split('\t')) for number, line in kept)
+            whole = ((number, line.removesuffix('\n').removesuffix('\r')) for number, line in kept)
+            records = ((number, line.split('\t')) for number, line in whole)
         case '.csv':
             records = _split_with_quotes(lines)
         case '.jsonl' if header is None:
-            return _json_rows(lines, columns)
+            yield from _json_rows(lines, columns)
+            return
         case '.jsonl':
             raise ValueError(
-                f'{lines.path}: JSON lines name their columns themselves; leave columns={header!r} '
-                'out.'
+                f'{path}: JSON lines name their columns themselves; leave columns={header!r} out.'
             )
         case suffix:
             known = '.tsv, .csv, .jsonl'
-            raise ValueError(f'{lines.path}: unknown extension {suffix!r}; known: {known}.')
-    return _wanted_fields(lines.path, records, columns, header)
+            raise ValueError(f'{path}: unknown extension {suffix!r}; known: {known}.')
+    hint = _NO_HEADER if header is None else 'These are the given columns.'
+    names = next(records, (0, []))[1] if header is None else list(header)
+    if not names:
+        raise ValueError(f'{path} is empty.')
+    _check_columns(path, names, columns, hint)
+    places = [names.index(column) for column in columns]
+
+    def wanted(fields: list[str]) -> tuple[str, ...]:
+        if len(fields) != len(names):
+            raise ValueError(f'{counted(len(fields), "field")}, expected {len(names)}')
+        return filled(columns, [fields[place] for place in places])
+
+    for number, fields in records:
+        yield Row(f'line {number}', fields).then(wanted)
 
 
 def filled(columns: Sequence[str], values: Sequence[str]) -> tuple[str, ...]:
@@ -175,28 +184,6 @@ def _split_with_quotes(lines: Lines) -> Iterator[tuple[int, list[str]]]:
             return
         if fields:
             yield first_line, fields
-
-
-def _wanted_fields(
-    path: pathlib.Path,
-    records: Iterator[tuple[int, list[str]]],
-    columns: Sequence[str],
-    header: Sequence[str] | None,
-) -> Iterator[Row]:
-    hint = _NO_HEADER if header is None else 'These are the given columns.'
-    header = next(records, (0, []))[1] if header is None else list(header)
-    if not header:
-        raise ValueError(f'{path} is empty.')
-    _check_columns(path, header, columns, hint)
-    places = [header.index(column) for column in columns]
-
-    def wanted(fields: list[str]) -> tuple[str, ...]:
-        if len(fields) != len(header):
-            raise ValueError(f'{counted(len(fields), "field")}, expected {len(header)}')
-        return filled(columns, [fields[place] for place in places])
-
-    for number, fields in records:
-        yield Row(f'line {number}', fields).then(wanted)
 
 
 def _json_rows(lines: Lines, columns: Sequence[str]) -> Iterator[Row]:
@@ -248,9 +235,8 @@ def _label_reader(
         read = list(filter(NUMBER.fullmatch, stripped))
         # Among numbers, a row with NaN or a word is bad, and says nothing of the others.
         if 2 * len(read) >= len(stripped):
-            return functools.partial(
-                _score, kind=int if all(map(_WHOLE.fullmatch, read)) else float
-            )
+            kind = int if all(map(_WHOLE.fullmatch, read)) else float
+            return functools.partial(_score, kind=kind)
         shown = some_of([repr(text) for text in sorted({*stripped})], 10)
         raise ValueError(
             f'{path}: labels are not all numbers: {shown}. Name them in the order of their '
@@ -265,7 +251,15 @@ def _label_reader(
     if numbers.keys() & stripped and not ids.keys() & stripped:
         # The file has numbers, and these are their names.
         ids, expected = numbers, f'{expected}, or a number from 0'
-    return functools.partial(_class_id, ids, expected)
+
+    def class_id(text: str) -> int:
+        # Numbers may have spaces around them, names are to the letter.
+        found = ids.get(text, ids.get(text.strip()) if text.strip().isdecimal() else None)
+        if found is None:
+            raise _UnknownLabel(text, expected, ids)
+        return found
+
+    return class_id
 
 
 # Python's own `int` and `float` also read 1_0, and the digits of other scripts.
@@ -278,14 +272,6 @@ def _score(text: str, kind: Callable[[str], int | float] = float) -> int | float
     if not math.isfinite(score):
         raise ValueError(f'label {text!r} is not a finite number')
     return kind(text)
-
-
-def _class_id(ids: dict[str, int], expected: str, text: str) -> int:
-    # Numbers may have spaces around them, names are to the letter.
-    found = ids.get(text, ids.get(text.strip()) if text.strip().isdecimal() else None)
-    if found is None:
-        raise _UnknownLabel(text, expected, ids)
-    return found
 
 
 class _UnknownLabel(ValueError):

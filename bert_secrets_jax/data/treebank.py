@@ -8,15 +8,15 @@ import graphlib
 import itertools
 import pathlib
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from absl import logging
 
 from bert_secrets_jax.brief import check_name, shortened
 from bert_secrets_jax.checks import check_lengths
-from bert_secrets_jax.data.annotation import Annotation, Link, Span
-from bert_secrets_jax.data.encoding import WORD, Encoded, tokenize, words_of_pieces
+from bert_secrets_jax.data.annotation import Annotation, Link, Span, words_of_pieces
+from bert_secrets_jax.data.encoding import WORD, Encoded, tokenize
 from bert_secrets_jax.data.rows import AnyPath, Lines, Row, good_rows
 from bert_secrets_jax.data.tasks import Example
 
@@ -195,12 +195,7 @@ def _parse(lines: str, identity: str, where: str) -> Parse:
         ),
         features=tuple(word.get('feats') or {} for word in words),
     )
-    _check_tree(parse)
-    return parse
-
-
-def _check_tree(parse: Parse) -> None:
-    """Refuse words from which no way along heads leads to the one root."""
+    # From each word a way along heads leads to the one root.
     try:
         graphlib.TopologicalSorter({n: [head] for n, head in enumerate(parse.heads)}).prepare()
     except graphlib.CycleError as error:
@@ -213,6 +208,7 @@ def _check_tree(parse: Parse) -> None:
             raise ValueError(
                 f'{form!r} has the head {head + 1} and is {relation!r}: head 0 and root go together'
             )
+    return parse
 
 
 def _laid_out(sentence) -> tuple[str, list[Span]]:
@@ -238,19 +234,16 @@ def _laid_out(sentence) -> tuple[str, list[Span]]:
             forms = [words[each] for each in range(first, last + 1)]
         else:
             continue
-        spans += _divided(len(text), form, forms)
+        if ''.join(forms) == form:
+            ends = itertools.accumulate(map(len, forms), initial=len(text))
+            spans += itertools.starmap(Span, itertools.pairwise(ends))
+        else:
+            # The words do not add up to what is written, and all have all of it.
+            spans += [Span(len(text), len(text) + len(form))] * len(forms)
         text += form
         if (token.get('misc') or {}).get('SpaceAfter') != 'No':
             text += ' '
     return text.rstrip(' '), spans
-
-
-def _divided(start: int, form: str, words: Sequence[str]) -> Iterable[Span]:
-    """Divide what is written among its words, if they add up to it; else all have all of it."""
-    if ''.join(words) != form:
-        return [Span(start, start + len(form))] * len(words)
-    ends = itertools.accumulate(map(len, words), initial=start)
-    return itertools.starmap(Span, itertools.pairwise(ends))
 
 
 def encode_parses(tokenizer, parses: Sequence[Parse], *, max_length: int | None = None) -> Encoded:
@@ -261,7 +254,7 @@ def encode_parses(tokenizer, parses: Sequence[Parse], *, max_length: int | None 
     boundary of words to the word that begins there. A log line has what `count_pieces` counts.
     """
     encoded = tokenize(tokenizer, [parse.example for parse in parses], max_length=max_length)
-    words, about = words_of_pieces(encoded, [parse.words for parse in parses])
+    words, about = words_of_pieces([parse.words for parse in parses], encoded)
     logging.info('%s', about)
     return dataclasses.replace(encoded, marks={**encoded.marks, WORD: words})
 
@@ -272,4 +265,4 @@ def count_pieces(encoded: Encoded, parses: Sequence[Parse]) -> dict[str, int]:
     Words without a wordpiece are cut off, or share all of theirs with a word before. Lone
     boundaries are wordpieces without characters.
     """
-    return words_of_pieces(encoded, [parse.words for parse in parses])[1]
+    return words_of_pieces([parse.words for parse in parses], encoded)[1]

@@ -35,7 +35,7 @@ Keys = Float[Array, 'B S N H']
 
 @flax.struct.dataclass
 class Scope:
-    """The information for attention besides its input: which tokens it may see, where they stand.
+    """The information for a layer besides its input: which tokens it may see, where they stand.
 
     Attributes:
       visible: [B, 1, T, S] Whether a query may attend to a key: keys are real tokens, and in a
@@ -48,6 +48,11 @@ class Scope:
         the second.
       keys, queries: [K, N, H] The keys and the queries of distances in one layer, or None.
       rows: [T, S] The one of the K distances from each key to each query.
+      normed: [] Whether the input of the attention is normalised where LayerNorm comes first; None
+        if it is so in all layers. In ModernBERT's first layer it is not.
+      distances: [K, D] The embeddings of all distances (DeBERTa), or None.
+      convolved: [B, T, D] The convolution over the embeddings (DeBERTa), or None.
+      is_convolved: [] Whether it is added to the output of the layer.
       summands: The number of summands of each score that the scale of scores reckons with.
     """
 
@@ -57,6 +62,10 @@ class Scope:
     keys: Any = None
     queries: Any = None
     rows: Any = None
+    normed: Any = None
+    distances: Any = None
+    convolved: Any = None
+    is_convolved: Any = None
     interleaved: bool = flax.struct.field(pytree_node=False, default=False)
     summands: int = flax.struct.field(default=1, pytree_node=False)
 

@@ -1,6 +1,5 @@
 """Folders of checkpoints: their settings, their tensors, and the head that these belong to."""
 
-import functools
 import json
 import math
 import mmap
@@ -9,7 +8,6 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-import jax
 import ml_dtypes
 import numpy as np
 import safetensors
@@ -18,7 +16,6 @@ from absl import logging
 from bert_secrets_jax.checks import check_enough, check_shape
 from bert_secrets_jax.files import of_kind, open_regular, parse_json, read_text
 from bert_secrets_jax.model import hub, torch_bin
-from bert_secrets_jax.model.bert import own_layers
 from bert_secrets_jax.model.config import (
     ANSWER,
     CHOICES,
@@ -58,12 +55,7 @@ def read_settings(
         config = BertConfig(**read_config(values, ignore=ignore), add_pooler=False)
     except (ValueError, OSError) as error:
         raise ValueError(f'{file}: {error}') from error
-    _tell_of_type(file, values, config)
-    return config, values
-
-
-def _tell_of_type(file: pathlib.Path, values: Mapping[str, Any], config: BertConfig) -> None:
-    """Log that a file seems to be of another family, whose tensors may have the same names."""
+    # The tensors of another family may have the same names.
     family, endings = config.family, '(?:Model|For|PreTrained|LMHead)'
     classes = ' '.join(values.get('architectures') or ())
     named = [each for each in FAMILIES.values() if re.match(each.name + endings, classes)]
@@ -77,12 +69,16 @@ def _tell_of_type(file: pathlib.Path, values: Mapping[str, Any], config: BertCon
             'It is computed as %s, by other arithmetic, perhaps, than that of its authors.',
             file, values.get('model_type', config.model_type), kind, family.name,
         )  # fmt: skip
+    return config, values
 
 
 def read_tensors(
     directory: pathlib.Path, config: BertConfig, values: Mapping[str, Any]
 ) -> tuple[Arrays, pathlib.Path]:
-    """Return the tensors of a checkpoint by the names of today, and the file that has them."""
+    """Return the tensors of a checkpoint by the names of today, and the file that has them.
+
+    The heads of other tasks and adapters are left out.
+    """
     tensors, file = {}, directory / hub.INDEX
     for file in (files := weight_files(directory)):
         open_regular(file).close()
@@ -92,12 +88,29 @@ def read_tensors(
             raise ValueError(f'{file} holds {twice[0]}, as another file of the same model does.')
         tensors |= part
     file = directory / hub.INDEX if len(files) > 1 else file
-    legacy = values.get('legacy') is not False
-    tensors = _normalised(tensors, config.family, file, legacy=legacy)
+    family, result, left_out, adapters = config.family, {}, [], []
+    for name, tensor in tensors.items():
+        short = family.renamed(name, legacy=values.get('legacy') is not False)
+        if '.parametrizations.' in short:
+            adapters.append(short)
+        elif short.startswith(family.other_heads):
+            left_out.append(short)
+        elif short in result:
+            raise ValueError(f'{file} holds two tensors for {short}.')
+        elif short not in _BUFFERS:
+            result[short] = tensor
+    if left_out:
+        logging.info('%s: left out the head of another task: %s.', file, ', '.join(left_out))
+    if adapters:
+        logging.warning(
+            '%s: left out %d tensors of adapters, such as %s: this is the model without them, and '
+            'not what its authors publish for a task.', file, len(adapters), adapters[0],
+        )  # fmt: skip
+    result = family.part(result)
     if not config.position_biased_input:
         # Some files hold them all the same.
-        tensors.pop(f'{config.family.encoder["embeddings/position"]}.weight', None)
-    return tensors, file
+        result.pop(f'{family.encoder["embeddings/position"]}.weight', None)
+    return result, file
 
 
 def weight_files(directory: pathlib.Path) -> list[pathlib.Path]:
@@ -141,61 +154,10 @@ def _mapped(file: pathlib.Path) -> Arrays:
         ) from error
 
 
-def check_plausible(
-    config: BertConfig,
-    shapes: Mapping[str, Any],
-    tensors: Arrays,
-    settings_file: pathlib.Path,
-    file: pathlib.Path,
-) -> None:
-    """Refuse settings of a model far larger than its file, before anything of its size is made."""
-    # Layers that are one layer are in the file once.
-    own = jax.eval_shape(functools.partial(own_layers, config), shapes)
-    wanted = sum(leaf.size for leaf in jax.tree.leaves(own))
-    held = sum(tensor.size for tensor in tensors.values())
-    # Smaller differences are named tensor by tensor.
-    if wanted > 2 * held:
-        raise ValueError(
-            f'{settings_file} is of a model of {wanted:,} numbers or more ({config.summary}), and '
-            f"{file} holds {held:,}: is one of them another model's, or damaged?"
-        )
-
-
-def _normalised(tensors: Arrays, family: Family, file: pathlib.Path, *, legacy: bool) -> Arrays:
-    """Strip prefixes, modernise names, leave out the heads of other tasks."""
-    result, left_out, adapters = {}, [], []
-    for name, tensor in tensors.items():
-        short = family.renamed(name, legacy=legacy)
-        if '.parametrizations.' in short:
-            adapters.append(short)
-        elif short.startswith(family.other_heads):
-            left_out.append(short)
-        elif short in result:
-            raise ValueError(f'{file} holds two tensors for {short}.')
-        elif short not in _BUFFERS:
-            result[short] = tensor
-    if left_out:
-        logging.info('%s: left out the head of another task: %s.', file, ', '.join(left_out))
-    if adapters:
-        logging.warning(
-            '%s: left out %d tensors of adapters, such as %s: this is the model without them, and '
-            'not what its authors publish for a task.', file, len(adapters), adapters[0],
-        )  # fmt: skip
-    return family.part(result)
-
-
-def take_rotary(config: BertConfig, tensors: Arrays, file: pathlib.Path) -> dict[str, Any]:
-    """Take frequencies and sinusoids of rotary positions out; return the settings that say them."""
-    return {
-        'rope_frequencies': _frequencies(config, tensors, file),
-        'rotary_rounding': _rounding(config, tensors, file),
-    }
-
-
-def _frequencies(
+def take_frequencies(
     config: BertConfig, tensors: Arrays, file: pathlib.Path
 ) -> tuple[float, ...] | None:
-    """Return frequencies of rotary positions; None if they are those of `rope_theta`."""
+    """Take frequencies of rotary positions out; None if they are those of `rope_theta`."""
     names = [name for name in tensors if name.endswith(FREQUENCIES)]
     saved = [tensors.pop(name) for name in names]
     if not saved or config.rope_theta is None or config.position_embedding_type != 'rotary':
@@ -211,8 +173,8 @@ def _frequencies(
     return None if same else tuple(map(float, frequencies))
 
 
-def _rounding(config: BertConfig, tensors: Arrays, file: pathlib.Path) -> str:
-    """Return the type of a table of sinusoids."""
+def take_rounding(config: BertConfig, tensors: Arrays, file: pathlib.Path) -> str:
+    """Take a table of sinusoids out, and return its type."""
     name = config.family.sinusoids
     if name not in tensors:
         return 'float32'

@@ -2,12 +2,11 @@
 
 import dataclasses
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from importlib import resources
-from typing import Any, Literal, get_args
+from typing import Annotated, Any, Literal, get_args
 
 from bert_secrets_jax.brief import check_name, either, shortened
-from bert_secrets_jax.checks import check_rules
 from bert_secrets_jax.model.embedding import Pooling
 from bert_secrets_jax.model.families import FAMILIES
 from bert_secrets_jax.model.families.family import Family
@@ -27,56 +26,15 @@ from bert_secrets_jax.ranges import Range, check_ranges
 ComputeDtype = Literal['float32', 'tf32x3', 'bfloat16']
 COMPUTE_DTYPES: tuple[ComputeDtype, ...] = get_args(ComputeDtype)
 ACTIVATIONS = ('gelu', 'gelu_new', 'gelu_pytorch_tanh', 'relu', 'silu')
-# The range of each number; every published model is far within it.
-_RATE = Range(0.0, 1.0, whole=False, without=1.0)
-_BASE = Range(1.0, 1e12, whole=False, optional=True)
-RANGES: Mapping[str, Range] = {
-    'vocab_size': Range(1, 10_000_000),
-    'hidden_size': Range(1, 100_000),
-    'embedding_size': Range(1, 100_000, optional=True),
-    'num_hidden_layers': Range(1, 1_000),
-    'num_attention_heads': Range(1, 1_000),
-    'intermediate_size': Range(1, 1_000_000),
-    'hidden_dropout_prob': _RATE,
-    'attention_probs_dropout_prob': _RATE,
-    'classifier_dropout': dataclasses.replace(_RATE, optional=True),
-    'max_position_embeddings': Range(1, 10_000_000),
-    'type_vocab_size': Range(0, 10_000),
-    'layer_norm_eps': Range(1e-20, 0.1, whole=False),
-    'initializer_range': Range(0.0, 1.0, whole=False),
-    'pad_token_id': Range(0, 10_000_000),
-    'num_hidden_groups': Range(1, 1_000, optional=True),
-    'num_key_value_heads': Range(1, 1_000, optional=True),
-    'task_type_vocab_size': Range(1, 10_000, optional=True),
-    'rope_theta': _BASE,
-    'local_rope_theta': _BASE,
-    'local_attention': Range(0, 10_000_000, optional=True),
-    'mask_token_id': Range(0, 10_000_000, optional=True),
-    'position_buckets': Range(-1, 1_000_000),
-    'max_relative_positions': Range(-1, 1_000_000),
-    'conv_kernel_size': Range(0, 1_000),
-    'conv_groups': Range(1, 100_000),
-}
+# Numbers of several fields; every published model is far within its ranges.
+Rate = Annotated[float, Range(0.0, 1.0, whole=False, without=1.0)]
+RateOrNone = Annotated[float | None, Range(0.0, 1.0, whole=False, without=1.0, optional=True)]
+Base = Annotated[float | None, Range(1.0, 1e12, whole=False, optional=True)]
 # [CLS], a token and [SEP].
 _FEWEST = 3
 # No checkpoint has this one: it has no weights, and gives the embedding of a text.
 EMBEDDING = 'embedding'
 ANSWER = ('start', 'end')
-_SWITCHES = (
-    'attention_bias', 'mlp_bias', 'norm_bias', 'classifier_bias', 'emb_layer_norm_before',
-    'token_dropout', 'relative_attention', 'share_att_key', 'position_biased_input',
-    'rotary_value', 'use_task_id',
-)  # fmt: skip
-# The values that each switch may have.
-CHOICES: Mapping[str, tuple[Any, ...]] = {
-    'dtype': COMPUTE_DTYPES,
-    'head': (*HEADS, EMBEDDING),
-    'position_embedding_type': ('absolute', 'rotary', 'alibi'),
-    'classifier_pooling': ('cls', 'mean', 'late'),
-    'rotary_rounding': ('float32', 'float16', 'bfloat16'),
-    'norm_rel_ebd': ('none', 'layer_norm'),
-    'conv_act': ('tanh', *ACTIVATIONS),
-} | dict.fromkeys(_SWITCHES, (False, True))
 # The end of the name of each head's class in `transformers`.
 CLASSES: Mapping[str, str] = {
     SEQUENCES: 'ForSequenceClassification',
@@ -177,30 +135,30 @@ class BertConfig:
     """
 
     model_type: str = 'bert'
-    vocab_size: int = 30522
-    hidden_size: int = 768
-    embedding_size: int | None = None
-    num_hidden_layers: int = 12
-    num_attention_heads: int = 12
-    intermediate_size: int = 3072
+    vocab_size: Annotated[int, Range(1, 10_000_000)] = 30522
+    hidden_size: Annotated[int, Range(1, 100_000)] = 768
+    embedding_size: Annotated[int | None, Range(1, 100_000, optional=True)] = None
+    num_hidden_layers: Annotated[int, Range(1, 1_000)] = 12
+    num_attention_heads: Annotated[int, Range(1, 1_000)] = 12
+    intermediate_size: Annotated[int, Range(1, 1_000_000)] = 3072
     hidden_act: str = 'gelu'
-    hidden_dropout_prob: float = 0.1
-    attention_probs_dropout_prob: float = 0.1
-    classifier_dropout: float | None = None
-    max_position_embeddings: int = 512
-    type_vocab_size: int = 2
-    layer_norm_eps: float = 1e-12
-    initializer_range: float = 0.02
-    pad_token_id: int = 0
-    num_hidden_groups: int | None = None
-    num_key_value_heads: int | None = None
+    hidden_dropout_prob: Rate = 0.1
+    attention_probs_dropout_prob: Rate = 0.1
+    classifier_dropout: RateOrNone = None
+    max_position_embeddings: Annotated[int, Range(1, 10_000_000)] = 512
+    type_vocab_size: Annotated[int, Range(0, 10_000)] = 2
+    layer_norm_eps: Annotated[float, Range(1e-20, 0.1, whole=False)] = 1e-12
+    initializer_range: Annotated[float, Range(0.0, 1.0, whole=False)] = 0.02
+    pad_token_id: Annotated[int, Range(0, 10_000_000)] = 0
+    num_hidden_groups: Annotated[int | None, Range(1, 1_000, optional=True)] = None
+    num_key_value_heads: Annotated[int | None, Range(1, 1_000, optional=True)] = None
     use_task_id: bool = False
-    task_type_vocab_size: int | None = None
+    task_type_vocab_size: Annotated[int | None, Range(1, 10_000, optional=True)] = None
     position_embedding_type: str = 'absolute'
-    rope_theta: float | None = None
-    local_rope_theta: float | None = None
+    rope_theta: Base = None
+    local_rope_theta: Base = None
     layer_types: tuple[str, ...] | None = None
-    local_attention: int | None = None
+    local_attention: Annotated[int | None, Range(0, 10_000_000, optional=True)] = None
     attention_bias: bool = True
     mlp_bias: bool = True
     norm_bias: bool = True
@@ -208,16 +166,16 @@ class BertConfig:
     classifier_pooling: str = 'cls'
     emb_layer_norm_before: bool = True
     token_dropout: bool = False
-    mask_token_id: int | None = None
+    mask_token_id: Annotated[int | None, Range(0, 10_000_000, optional=True)] = None
     relative_attention: bool = False
     pos_att_type: tuple[str, ...] = ()
     share_att_key: bool = False
-    position_buckets: int = -1
-    max_relative_positions: int = -1
+    position_buckets: Annotated[int, Range(-1, 1_000_000)] = -1
+    max_relative_positions: Annotated[int, Range(-1, 1_000_000)] = -1
     norm_rel_ebd: str = 'none'
     position_biased_input: bool = True
-    conv_kernel_size: int = 0
-    conv_groups: int = 1
+    conv_kernel_size: Annotated[int, Range(0, 1_000)] = 0
+    conv_groups: Annotated[int, Range(1, 100_000)] = 1
     conv_act: str = 'tanh'
     rope_frequencies: tuple[float, ...] | None = None
     rotary_value: bool = False
@@ -235,23 +193,26 @@ class BertConfig:
     def __post_init__(self):
         if not isinstance(self.model_type, str) or self.model_type not in FAMILIES:
             raise ValueError(not_implemented(self.model_type))
-        check_ranges(self, RANGES)
-        check_rules(
-            (
-                self.hidden_size % self.num_attention_heads,
+        check_ranges(self)
+        for faults in (self._faults_of_numbers, self._faults_of_layers, self._faults_of_head):
+            for fault in faults():
+                raise ValueError(fault)
+
+    def _faults_of_numbers(self) -> Iterator[str]:
+        """Yield what does not fit together, or the family."""
+        if self.hidden_size % self.num_attention_heads:
+            yield (
                 f'num_attention_heads={self.num_attention_heads} must divide '
-                f'hidden_size={self.hidden_size}.',
-            ),
-            (
-                self.pad_token_id >= self.vocab_size,
+                f'hidden_size={self.hidden_size}.'
+            )
+        if self.pad_token_id >= self.vocab_size:
+            yield (
                 f'pad_token_id={self.pad_token_id} is none of the vocab_size={self.vocab_size} '
-                'wordpieces.',
-            ),
-        )
-        check_name('hidden_act', self.hidden_act, ACTIVATIONS)
+                'wordpieces.'
+            )
         for name, value in fixed(self.family).items():
             if getattr(self, name) != value:
-                raise ValueError(
+                yield (
                     f'{name}={getattr(self, name)!r}: with model_type={self.model_type!r} it is '
                     f'always {value!r}.'
                 )
@@ -259,89 +220,34 @@ class BertConfig:
             known = dict.fromkeys(self.family.values.get(name, {}).values()) or choices
             check_name(name, getattr(self, name), known)
         if self.max_length < _FEWEST:
-            raise ValueError(
+            yield (
                 f'max_position_embeddings={self.max_position_embeddings} with '
                 f'pad_token_id={self.pad_token_id} leaves texts {max(self.max_length, 0)} '
                 f'positions, and the shortest has {_FEWEST} tokens.'
             )
-        self._check_layers()
-        self._check_pruned()
-        for name in self.family.defaults:
-            if getattr(self, name) is None:
-                raise ValueError(f'{name} must be given with model_type={self.model_type!r}.')
-        self._check_head()
 
-    def _check_head(self) -> None:
-        names, head = self.label_names, f'head={self.head!r}'
-        texts = [name for name in names if isinstance(name, str) and name.strip()]
-        is_part = self.add_pooler and self.family.pooler_is_of_classifier
-        check_rules(
-            (
-                len({*texts}) < len(names),
-                f'label_names={shortened(names)} must be texts, none of them empty or given twice.',
-            ),
-            (
-                self.head == MASKED_LM and names,
-                f'{head} predicts wordpieces, and takes no label_names.',
-            ),
-            (
-                self.head == EMBEDDING and (names or self.pooling is None),
-                f'{head} needs pooling, and takes no label_names.',
-            ),
-            (self.head == TOKENS and not names, f'{head} needs label_names.'),
-            (
-                self.head == QUESTIONS and names != ANSWER,
-                f'{head} has label_names={ANSWER}, not {shortened(names)}.',
-            ),
-            (
-                self.multi_label and (self.head != SEQUENCES or not names),
-                f'multi_label=True needs label_names, and head={SEQUENCES!r}.',
-            ),
-            (
-                self.needs_pooler and not self.add_pooler,
-                'A classifier stands on the pooled output: set add_pooler=True.',
-            ),
-            (
-                is_part and not self.needs_pooler,
-                f'With model_type={self.model_type!r} the pooler is part of the classifier: give '
-                'label_names, or set add_pooler=False.',
-            ),
-        )
-
-    def _check_layers(self) -> None:
+    def _faults_of_layers(self) -> Iterator[str]:
         is_rotary, kinds = self.position_embedding_type == 'rotary', self.layer_types
+        layers, heads = self.num_hidden_layers, self.num_attention_heads
         if kinds is not None:
-            if len(kinds) != self.num_hidden_layers or not set(kinds) <= {GLOBAL, LOCAL}:
-                raise ValueError(
+            if len(kinds) != layers or not set(kinds) <= {GLOBAL, LOCAL}:
+                yield (
                     f'layer_types={shortened(kinds)} must be one of {either((GLOBAL, LOCAL))} for '
-                    f'each of the {self.num_hidden_layers} layers.'
+                    f'each of the {layers} layers.'
                 )
             if LOCAL in kinds and None in (self.local_attention, self.local_rope_theta):
-                raise ValueError('Local layers need local_attention and local_rope_theta.')
+                yield 'Local layers need local_attention and local_rope_theta.'
         shared, groups = self.num_key_value_heads, self.num_hidden_groups
-        check_rules(
-            (
-                is_rotary and self.rope_theta is None,
-                'rope_theta must be given for rotary positions.',
-            ),
-            (
-                is_rotary and self.head_size % 2,
-                f'Rotary positions need heads of an even width, not of {self.head_size}.',
-            ),
-            (
-                self.token_dropout and self.mask_token_id is None,
-                'token_dropout=True needs mask_token_id.',
-            ),
-            (
-                shared is not None and self.num_attention_heads % shared,
-                f'num_key_value_heads={shared} must divide '
-                f'num_attention_heads={self.num_attention_heads}.',
-            ),
-            (
-                groups is not None and groups > self.num_hidden_layers,
-                f'num_hidden_groups={groups} is more than the {self.num_hidden_layers} layers.',
-            ),
-        )
+        if is_rotary and self.rope_theta is None:
+            yield 'rope_theta must be given for rotary positions.'
+        if is_rotary and self.head_size % 2:
+            yield f'Rotary positions need heads of an even width, not of {self.head_size}.'
+        if self.token_dropout and self.mask_token_id is None:
+            yield 'token_dropout=True needs mask_token_id.'
+        if shared is not None and heads % shared:
+            yield f'num_key_value_heads={shared} must divide num_attention_heads={heads}.'
+        if groups is not None and groups > layers:
+            yield f'num_hidden_groups={groups} is more than the {layers} layers.'
         kinds, size, (_, buckets, most) = self.pos_att_type, self.conv_kernel_size, self.distances
         most = 2 * most - 3
         # With more of them than distances, all have buckets of their own.
@@ -354,35 +260,55 @@ class BertConfig:
             ('conv_groups', not self.hidden_size % self.conv_groups, 'a divisor of hidden_size'),
         ):
             if not fits:
-                raise ValueError(f'{name}={shortened(getattr(self, name))} must be {needed} here.')
-
-    def _check_pruned(self) -> None:
-        pruned, layers = self.pruned_heads, self.num_hidden_layers
-        known = range(self.num_attention_heads)
+                yield f'{name}={shortened(getattr(self, name))} must be {needed} here.'
+        pruned, known = self.pruned_heads, range(heads)
         fits = isinstance(pruned, tuple) and len(pruned) in (0, layers)
         if not fits or not all(
-            isinstance(heads, tuple) and list(heads) == [head for head in known if head in heads]
-            for heads in pruned
+            isinstance(gone, tuple) and list(gone) == [head for head in known if head in gone]
+            for gone in pruned
         ):
-            raise ValueError(
+            yield (
                 f'pruned_heads={shortened(pruned)} must be a tuple of the heads removed from each '
                 f'of the {layers} layers, ascending numbers from 0 to {known[-1]}.'
             )
         if len(set(zip(self.groups, pruned, strict=False))) > len(set(self.groups)):
-            raise ValueError(
+            yield (
                 f'pruned_heads={shortened(pruned)} differ between layers that are one layer: with '
                 f'num_hidden_groups={self.num_hidden_groups}, layers share their heads.'
+            )
+        for name in self.family.defaults:
+            if getattr(self, name) is None:
+                yield f'{name} must be given with model_type={self.model_type!r}.'
+
+    def _faults_of_head(self) -> Iterator[str]:
+        names, head = self.label_names, f'head={self.head!r}'
+        texts = [name for name in names if isinstance(name, str) and name.strip()]
+        is_part = self.add_pooler and self.family.pooler_is_of_classifier
+        needed = needs_pooler(self.family, self.head, names)
+        if len({*texts}) < len(names):
+            yield f'label_names={shortened(names)} must be texts, none empty or given twice.'
+        if self.head == MASKED_LM and names:
+            yield f'{head} predicts wordpieces, and takes no label_names.'
+        if self.head == EMBEDDING and (names or self.pooling is None):
+            yield f'{head} needs pooling, and takes no label_names.'
+        if self.head == TOKENS and not names:
+            yield f'{head} needs label_names.'
+        if self.head == QUESTIONS and names != ANSWER:
+            yield f'{head} has label_names={ANSWER}, not {shortened(names)}.'
+        if self.multi_label and (self.head != SEQUENCES or not names):
+            yield f'multi_label=True needs label_names, and head={SEQUENCES!r}.'
+        if needed and not self.add_pooler:
+            yield 'A classifier stands on the pooled output: set add_pooler=True.'
+        if is_part and not needed:
+            yield (
+                f'With model_type={self.model_type!r} the pooler is part of the classifier: give '
+                'label_names, or set add_pooler=False.'
             )
 
     @property
     def labels_inputs(self) -> bool:
         """Whether the model gives each input one label, or the value of a regression."""
         return self.head == SEQUENCES and bool(self.label_names) and not self.multi_label
-
-    @property
-    def needs_pooler(self) -> bool:
-        """Whether a pooler stands under the head."""
-        return needs_pooler(self.family, self.head, self.label_names)
 
     @property
     def has_head(self) -> bool:
@@ -501,6 +427,19 @@ class BertConfig:
         if self.has_head:
             parts.append(heads.get(self.head, classes))
         return ', '.join(parts)
+
+
+# The values that a field may have, where these are a few.
+CHOICES: Mapping[str, tuple[Any, ...]] = {
+    'dtype': COMPUTE_DTYPES,
+    'head': (*HEADS, EMBEDDING),
+    'position_embedding_type': ('absolute', 'rotary', 'alibi'),
+    'classifier_pooling': ('cls', 'mean', 'late'),
+    'rotary_rounding': ('float32', 'float16', 'bfloat16'),
+    'norm_rel_ebd': ('none', 'layer_norm'),
+    'hidden_act': ACTIVATIONS,
+    'conv_act': ('tanh', *ACTIVATIONS),
+} | {each.name: (False, True) for each in dataclasses.fields(BertConfig) if each.type is bool}
 
 
 def groups_of(layers: int, count: int | None) -> tuple[int, ...]:

@@ -7,12 +7,10 @@ from typing import Any
 
 from bert_secrets_jax.brief import either, shortened
 from bert_secrets_jax.model.config import (
-    ACTIVATIONS,
     CHOICES,
     CLASSES,
     GLOBAL,
     LOCAL,
-    RANGES,
     SEQUENCES,
     TOKENS,
     BertConfig,
@@ -22,6 +20,7 @@ from bert_secrets_jax.model.config import (
 )
 from bert_secrets_jax.model.families import FAMILIES
 from bert_secrets_jax.model.families.family import Family
+from bert_secrets_jax.ranges import ranges_of
 
 # Fields that config.json does not decide alone.
 _ELSEWHERE = (
@@ -90,8 +89,7 @@ def _is_names(value: Any) -> bool:
     return kinds <= {str, int} and len({*names}) == len(names) and all(map(str.strip, names))
 
 
-# Other values that are read of config.json, beside numbers and `hidden_act`: what they must be, and
-# its test.
+# Values that are read of config.json besides our fields: what they must be, and the test of it.
 _OTHERS: Mapping[str, tuple[str, Callable[[Any], bool]]] = {
     'architectures': ('a list of texts', lambda value: value is None or _is_list_of(str, value)),
     'problem_type': (f'one of {", ".join(_PROBLEMS)}', (None, *_PROBLEMS).__contains__),
@@ -119,7 +117,17 @@ def read_config(values: Mapping[str, Any], *, ignore: tuple[str, ...] = ()) -> d
     keys = _keys(family)
     # A value is named as the file names it.
     spelled = {new: old for old, new in family.former.items() if old in values}
-    values, problems = _modernised(values, family)
+    values, problems = dict(values), []
+    if family.modernise is not None:
+        family.modernise(values, problems)
+    for old, new in family.former.items():
+        if old in values:
+            if new in values and values[old] != values[new]:
+                both = f'{old}={shortened(values[old])} and {new}={shortened(values[new])}'
+                problems.append(f'{both} are one setting: leave one of them out')
+            values = {new: values.pop(old)} | values
+    if 'rope_theta' in family.reads:
+        problems += _take_rope(values, family)
     missing = [keys[name] for name in _REQUIRED if keys[name] not in values]
     if missing:
         problems.append(f'missing: {", ".join(missing)}')
@@ -173,8 +181,9 @@ def _checks(
     family: Family, keys: Mapping[str, str], ignore: tuple[str, ...]
 ) -> Iterator[tuple[str, Callable[[Any], bool], str]]:
     """Yield keys of config.json, the tests of their values, and what is said of a wrong one."""
+    ranges = ranges_of(BertConfig)
     for name, key in keys.items():
-        numbers = RANGES.get(name)
+        numbers = ranges.get(name)
         if numbers is not None and name in family.defaults:
             # A null would not be the default, and `transformers` refuses it.
             optional = None in family.must_be.get(key, ())
@@ -184,8 +193,6 @@ def _checks(
         choices = tuple(family.values.get(name, CHOICES.get(name, ())))
         if choices:
             yield key, _is_one_of(choices), f'must be {either(choices)}'
-    known = f'is not implemented (only {", ".join(ACTIVATIONS)} are)'
-    yield keys['hidden_act'], ACTIVATIONS.__contains__, known
     for key, (kind, is_allowed) in _OTHERS.items():
         if key not in ignore:
             yield key, is_allowed, f'must be {kind}'
@@ -208,22 +215,6 @@ def _read_pruned(key: str, value: Any, groups: tuple[int, ...]) -> tuple[tuple[i
             f'{key}={shortened(value)} must name layers from 0 to {max(groups)} alone.'
         )
     return tuple(lost.get(group, ()) for group in groups) if any(lost.values()) else ()
-
-
-def _modernised(values: Mapping[str, Any], family: Family) -> tuple[dict[str, Any], list[str]]:
-    """Return settings with the keys of today and bases of rotary positions, and what is wrong."""
-    values, problems = dict(values), []
-    if family.modernise is not None:
-        family.modernise(values, problems)
-    for old, new in family.former.items():
-        if old in values:
-            if new in values and values[old] != values[new]:
-                both = f'{old}={shortened(values[old])} and {new}={shortened(values[new])}'
-                problems.append(f'{both} are one setting: leave one of them out')
-            values = {new: values.pop(old)} | values
-    if 'rope_theta' in family.reads:
-        problems += _take_rope(values, family)
-    return values, problems
 
 
 def _take_rope(values: dict[str, Any], family: Family) -> list[str]:

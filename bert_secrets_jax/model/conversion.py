@@ -4,8 +4,8 @@ import collections
 import functools
 import math
 import re
-from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import flax.traverse_util
 import jax
@@ -20,6 +20,9 @@ from bert_secrets_jax.model.positions.rotary import frequencies_of, saved_sinuso
 
 # Rotary positions of ESM: in one place, or in each layer.
 FREQUENCIES = 'rotary_embeddings.inv_freq'
+_leaves: Callable[[Any], dict[str, Any]] = functools.partial(
+    flax.traverse_util.flatten_dict, sep='/'
+)
 _LEAVES = {'kernel': 'weight', 'embedding': 'weight', 'scale': 'weight', 'bias': 'bias'}
 # Modules of some layers, and what these layers are.
 _OF_SOME = {'layers/attention_norm': 'normed', 'layers/conv_norm': 'convolved'}
@@ -28,23 +31,17 @@ _MOST_WEIGHT = 1e6
 _DTYPES = ('float16', 'bfloat16', 'float32', 'float64')
 
 
-class _Place(NamedTuple):
-    """Where a checkpoint has one of our arrays.
-
-    Attributes:
-      path: Our path, without the number of a layer that stands apart.
-      names: The tensor of each layer; None where the layer has no such module.
-      shape: That of one PyTorch tensor: linear weights are [out, in], heads are flat.
-      turned: Whether its axes are those of ours in reverse.
-    """
-
-    path: str
-    names: list[str | None]
-    shape: tuple[int, ...]
-    turned: bool
+# Where a checkpoint has one of our arrays: path, names, shape, and whether its axes are turned.
+_Place = tuple[str, list[str | None], tuple[int, ...], bool]
 
 
 def _place(config: BertConfig, path: str, shape: tuple[int, ...]) -> _Place:
+    """Return the place of an array in a checkpoint, by our path and shape.
+
+    The path is without the number of a layer that stands apart. The names are those of the tensor
+    of each layer, None where it has no such module. The shape is that of one PyTorch tensor: linear
+    weights are [out, in], heads are flat. Its axes may be those of ours in reverse.
+    """
     apart = re.match(r'layers/(\d+)/', path)
     if apart:
         path, shape = f'layers/{path[apart.end() :]}', (1, *shape)
@@ -67,7 +64,7 @@ def _place(config: BertConfig, path: str, shape: tuple[int, ...]) -> _Place:
         shape = shape[::-1]
     elif leaf != 'embedding':
         shape = (math.prod(shape),)
-    return _Place(path, names, shape, turned)
+    return path, names, shape, turned
 
 
 def params_from_tensors(
@@ -94,14 +91,21 @@ def params_from_tensors(
         if path.split('/')[0] not in fresh
     }
     # Layers that stand apart may be one layer in the file.
-    uses = collections.Counter(name for place in places.values() for name in {*place.names})
+    uses = collections.Counter(name for _, names, *_ in places.values() for name in {*names})
     for path, (_, names, shape, turned) in places.items():
         for name in filter(None, names):
-            kind, fault = _fault(tensors.get(name), shape)
-            if kind:
-                wrong.append(f'{kind}: {name} {fault}')
-            else:
-                _tell_of_size(source, name, tensors[name])
+            tensor = tensors.get(name)
+            if tensor is None:
+                wrong.append(f'missing: {name} {list(shape)}')
+            elif tensor.shape != shape:
+                wrong.append(f'misshapen: {name} {list(tensor.shape)}, expected {list(shape)}')
+            elif unusable := why_unusable(tensor):
+                wrong.append(f'unusable: {name} {unusable}')
+            elif (largest := float(np.abs(tensor).max(initial=0))) > _MOST_WEIGHT:
+                logging.warning(
+                    '%s: %s has a weight of %.2g. No trained model has, and what is computed '
+                    'with it may mean nothing.', source, name, largest,
+                )  # fmt: skip
         if wrong:
             continue
         none = np.full(shape, path.endswith('scale'), np.float32)
@@ -166,20 +170,6 @@ def tensors_from_params(config: BertConfig, params: Mapping[str, Any]) -> Arrays
     return family.fuse(tensors)
 
 
-def _leaves(params: Mapping[str, Any]) -> dict[str, Any]:
-    return flax.traverse_util.flatten_dict(params, sep='/')
-
-
-def _fault(tensor: np.ndarray | None, shape: tuple[int, ...]) -> tuple[str, str]:
-    """Return what kind of fault a tensor has, and which; '' if it can be weights of this shape."""
-    if tensor is None:
-        return 'missing', f'{list(shape)}'
-    if tensor.shape != shape:
-        return 'misshapen', f'{list(tensor.shape)}, expected {list(shape)}'
-    unusable = why_unusable(tensor)
-    return ('unusable', unusable) if unusable else ('', '')
-
-
 def why_unusable(tensor: np.ndarray) -> str:
     """Return why an array cannot be weights; empty if it can."""
     if tensor.dtype.name not in _DTYPES:
@@ -190,13 +180,3 @@ def why_unusable(tensor: np.ndarray) -> str:
     if not finite.all():
         return f'has NaN or infinity in {(~finite).sum():,} of {finite.size:,} numbers'
     return ''
-
-
-def _tell_of_size(source: str, name: str, tensor: np.ndarray) -> None:
-    largest = float(np.abs(tensor).max(initial=0))
-    if largest > _MOST_WEIGHT:
-        logging.warning(
-            '%s: %s has a weight of %.2g. No trained model has, and what is computed '
-            'with it may mean nothing.',
-            source, name, largest,
-        )  # fmt: skip

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from bert_secrets_jax.brief import check_name, shortened
-from bert_secrets_jax.files import of_kind, parse_json, read_text, write_atomically
+from bert_secrets_jax.files import of_kind, read_json, write_atomically
 
 MEAN, CLS, MAX = 'mean', 'cls', 'max'
 ROOT, WEIGHTED, LAST = 'mean_sqrt_len_tokens', 'weightedmean', 'lasttoken'
@@ -99,7 +99,8 @@ def read_pooling(directory: pathlib.Path) -> Pooling | None:
         if not isinstance(module, dict) or not isinstance(module.get('type'), str):
             raise ValueError(f'{directory / _MODULES}: module {place} has no type.')
         kind, path = module['type'].split('.')[-1], str(module.get('path', ''))
-        if kind == 'Pooling' and 'modes' not in about and _is_inside(path):
+        inside = path and path[0] != '/' and '..' not in pathlib.PurePosixPath(path).parts
+        if kind == 'Pooling' and 'modes' not in about and inside:
             about |= _read_modes(directory / path / 'config.json')
         elif kind == 'Normalize' and 'modes' in about:
             about['normalised'] = True
@@ -166,14 +167,5 @@ def _read_modes(file: pathlib.Path) -> dict[str, Any]:
     return {'modes': tuple(modes)} | ({} if whole else {'refused': 'include_prompt=false'})
 
 
-def _is_inside(path: str) -> bool:
-    parts = pathlib.PurePosixPath(path)
-    return bool(path) and not parts.is_absolute() and '..' not in parts.parts
-
-
 def _json(file: pathlib.Path, kind: type) -> Any:
-    try:
-        values = parse_json(read_text(file))
-    except (ValueError, OSError) as error:
-        raise ValueError(f'{file}: {error}') from error
-    return of_kind(values, kind, f'{file}: ')
+    return of_kind(read_json(file), kind, f'{file}: ')

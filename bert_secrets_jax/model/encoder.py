@@ -11,13 +11,13 @@ from collections.abc import Callable
 from typing import Any
 
 import flax.linen as nn
-import flax.struct
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
 from bert_secrets_jax.model import attention, parts
+from bert_secrets_jax.model.attention import Scope
 from bert_secrets_jax.model.config import BertConfig, LayerKind
 from bert_secrets_jax.model.intervention import Intervention
 from bert_secrets_jax.model.positions import absolute, bias, disentangled, rotary
@@ -31,24 +31,6 @@ Hidden = Float[Array, 'B T D']
 Rows = Float[Array, '*rows D']
 # The output of a layer, the learned maps, and the outputs of the heads: a layer emits them.
 Emitted = tuple[Hidden, Float[Array, 'B N T T'], attention.Queries]
-
-
-@flax.struct.dataclass
-class LayerScope(attention.Scope):
-    """The information for a layer besides its input.
-
-    Attributes:
-      normed: [] Whether the input of the attention is normalised where LayerNorm comes first; None
-        if it is so in all layers. In ModernBERT's first layer it is not.
-      distances: [K, D] The embeddings of all distances (DeBERTa), or None.
-      convolved: [B, T, D] The convolution over the embeddings (DeBERTa), or None.
-      is_convolved: [] Whether it is added to the output of the layer.
-    """
-
-    normed: Any = None
-    distances: Any = None
-    convolved: Any = None
-    is_convolved: Any = None
 
 
 class Embeddings(nn.Module):
@@ -71,7 +53,11 @@ class Embeddings(nn.Module):
         deterministic: bool,
     ):
         config, family = self.config, self.config.family
-        _check_length(config, input_ids.shape[-1])
+        if (length := input_ids.shape[-1]) > config.max_length:
+            raise ValueError(
+                f'Sequences of {length} tokens, but the model has {config.max_length} positions: '
+                'encode with a smaller max_length.'
+            )
         total = _summed(config, input_ids, token_type_ids, attention_mask, inputs_embeds)
         project, width = parts.unchanged, config.hidden_size
         if family.projects_always or config.embedding_size not in (None, width):
@@ -81,11 +67,7 @@ class Embeddings(nn.Module):
         hidden = parts.layer_norm(config, 'norm')(total) if config.emb_layer_norm_before else total
         if family.zero_padding:
             hidden = hidden * attention_mask[..., None]
-        dropout = functools.partial(
-            parts.Dropout(config.hidden_dropout_prob),
-            example_ids=example_ids,
-            deterministic=deterministic,
-        )
+        dropout = parts.dropping(config.hidden_dropout_prob, example_ids, deterministic)
         if family.embedding_dropout:
             hidden = dropout(hidden)
         if not family.projects_first:
@@ -99,7 +81,12 @@ def _summed(config: BertConfig, input_ids, token_type_ids, attention_mask, words
     embed = functools.partial(parts.embedded, config)
     total = embed(config.vocab_size, 'word', input_ids) if words is None else words
     if config.token_dropout:
-        total = _without_masked(config, total, input_ids, attention_mask)
+        # Embeddings of [MASK] are 0, and others are scaled up to what training had (ESM). There,
+        # 15 % of the tokens were to be predicted, and 80 % of these were [MASK].
+        masked = input_ids == config.mask_token_id
+        share = masked.sum(axis=-1) / jnp.maximum(attention_mask.sum(axis=-1), 1)
+        scale = (1 - 0.15 * 0.8) / (1 - share)
+        total = jnp.where(masked[..., None], 0, total) * scale[:, None, None]
     if config.type_vocab_size:
         total += embed(config.type_vocab_size, 'token_type', token_type_ids)
     if config.use_task_id:
@@ -108,24 +95,6 @@ def _summed(config: BertConfig, input_ids, token_type_ids, attention_mask, words
     if config.has_positions:
         total += absolute.added(config, input_ids)
     return total
-
-
-def _check_length(config: BertConfig, length: int) -> None:
-    if length > config.max_length:
-        raise ValueError(
-            f'Sequences of {length} tokens, but the model has {config.max_length} positions: '
-            'encode with a smaller max_length.'
-        )
-
-
-def _without_masked(config: BertConfig, embedded, input_ids, attention_mask):
-    """Set the embeddings of [MASK] to 0, and scale the others up to what training had (ESM)."""
-    masked = input_ids == config.mask_token_id
-    length = jnp.maximum(attention_mask.sum(axis=-1), 1)
-    share = masked.sum(axis=-1) / length
-    # In training, 15 % of the tokens were to be predicted, and 80 % of these were [MASK].
-    scale = (1 - 0.15 * 0.8) / (1 - share)
-    return jnp.where(masked[..., None], 0, embedded) * scale[:, None, None]
 
 
 def _convolution(config: BertConfig, hidden, dropout: Callable[[Any], Any]):
@@ -144,10 +113,10 @@ def _convolution(config: BertConfig, hidden, dropout: Callable[[Any], Any]):
     return parts.ACTIVATIONS[config.conv_act](dropout(convolution(hidden)))
 
 
-def _scopes(config: BertConfig, attention_mask, convolved) -> LayerScope:
+def _scopes(config: BertConfig, attention_mask, convolved) -> Scope:
     """Return the scopes of the kinds of layers, stacked; all but four entries are the same."""
     length, kinds = attention_mask.shape[-1], distinct_kinds(config)
-    common = LayerScope(
+    common = Scope(
         visible=None,
         bias=bias.of_scores(config, length),
         interleaved=config.family.sinusoidal,
@@ -180,7 +149,7 @@ def kinds_of_layers(config: BertConfig) -> list[int]:
     return list(map(distinct_kinds(config).index, config.layer_kinds))
 
 
-def scope_of(scopes: LayerScope, kind: int | Int[Array, '']) -> LayerScope:
+def scope_of(scopes: Scope, kind: int | Int[Array, '']) -> Scope:
     """Return the scope of one kind of layers."""
     # With a single kind, the index is known before the device runs.
     place = 0 if len(scopes.visible) == 1 else kind
@@ -200,7 +169,7 @@ class SelfAttention(nn.Module):
     def __call__(
         self,
         hidden: Hidden,
-        scope: LayerScope,
+        scope: Scope,
         intervention: Intervention,
         example_ids: Int[Array, ' B'] | None,
         *,
@@ -248,7 +217,7 @@ class AttentionInput(nn.Module):
 
     @nn.compact
     def __call__(self, hidden: Rows, normed: Bool[Array, ''] | None = None) -> Rows:
-        """Return what attention reads of the hidden states; `normed` as in `LayerScope`."""
+        """Return what attention reads of the hidden states; `normed` as in `Scope`."""
         config = self.config
         if not config.family.norm_first:
             return hidden
@@ -265,7 +234,7 @@ class RestOfLayer(nn.Module):
     def __call__(
         self,
         residual: Rows,
-        scope: LayerScope | None = None,
+        scope: Scope | None = None,
         dropout: Callable[[Any], Any] | None = None,
     ) -> Rows:
         """Return the output of the layer, from its input plus the output of its attention.
@@ -319,16 +288,12 @@ class Layer(nn.Module):
         hidden: Hidden,
         kind: int | Int[Array, ''],
         intervention: Intervention,
-        scopes: LayerScope,
+        scopes: Scope,
         example_ids: Int[Array, ' B'] | None,
     ) -> tuple[Hidden, Emitted]:
         config = self.config
         scope = scope_of(scopes, kind)
-        dropout = functools.partial(
-            parts.Dropout(config.hidden_dropout_prob),
-            example_ids=example_ids,
-            deterministic=self.deterministic,
-        )
+        dropout = parts.dropping(config.hidden_dropout_prob, example_ids, self.deterministic)
         attended, maps, contexts = SelfAttention(config, self.heads, name='attention')(
             parts.within(self, AttentionInput(config))(hidden, scope.normed),
             scope,

@@ -1,6 +1,5 @@
 """Heads on an encoder, up to the logits; and ESM's prediction of contacts."""
 
-import functools
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -178,9 +177,7 @@ class Head(nn.Module):
         config, family = self.config, self.config.family
         rate = config.classifier_dropout
         rate = config.hidden_dropout_prob if rate is None else rate
-        dropout = functools.partial(
-            parts.Dropout(rate), example_ids=example_ids, deterministic=self.deterministic
-        )
+        dropout = parts.dropping(rate, example_ids, self.deterministic)
         pool = parts.within(self, Pooler(config))
         encoded, pooled, logits = hidden, None, None
         if family.norm_first:

@@ -8,7 +8,6 @@ import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
-from bert_secrets_jax.checks import check_rules
 from bert_secrets_jax.model import attention
 from bert_secrets_jax.model.config import BertConfig
 
@@ -87,17 +86,15 @@ def intervention_on(
     attention.check_baseline(baseline)
     mask = _fitted('head_mask', given.mask, sizes)
     lacks = given.replacement is None and mask is not None
-    check_rules(
-        (
-            baseline in attention.MAP_BASELINES and given.replacement is not None,
-            f'{baseline=} takes no replacement: give one with {attention.OUTPUT_BASELINES}.',
-        ),
-        (
-            baseline in attention.OUTPUT_BASELINES and lacks,
-            f'{baseline=} needs a replacement, the outputs that disabled heads get: contexts '
-            'of another pass, or bs.mean_contexts(pretrained, batches).',
-        ),
-    )
+    if baseline in attention.MAP_BASELINES and given.replacement is not None:
+        raise ValueError(
+            f'{baseline=} takes no replacement: give one with {attention.OUTPUT_BASELINES}.'
+        )
+    if baseline in attention.OUTPUT_BASELINES and lacks:
+        raise ValueError(
+            f'{baseline=} needs a replacement, the outputs that disabled heads get: contexts of '
+            'another pass, or bs.mean_contexts(pretrained, batches).'
+        )
     replacement = _fitted('replacement', given.replacement, sizes)
     if replacement is not None and replacement.ndim == 3:
         replacement = replacement[:, None, None]

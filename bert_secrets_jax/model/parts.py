@@ -6,7 +6,7 @@ folder, the pattern classifier's network. Each is built from those before it.
 
 import functools
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Literal, cast
 
 import flax.linen as nn
@@ -133,6 +133,11 @@ class Dropout(nn.Module):
         keys = jax.vmap(lambda example: jax.random.fold_in(key, example))(example_ids)
         draw = dropout_mask if self.axes == 'hidden' else attention_dropout_mask
         return jnp.where(draw(keys, self.rate, x.shape[1:]), x / (1 - self.rate), 0)
+
+
+def dropping(rate: float, example_ids, deterministic: bool) -> Callable[[Any], Any]:
+    """Return what drops elements of arrays [B, T, ...] of these examples, within a module."""
+    return functools.partial(Dropout(rate), example_ids=example_ids, deterministic=deterministic)
 
 
 def dropout_mask(

@@ -68,14 +68,25 @@ def load_tokenizer(directory: pathlib.Path, config: BertConfig, settings: Mappin
             cast(Any, tokenizer).__setstate__(tokenizer.__dict__)
         tokenizer.name_or_path = str(directory)
         made_of = () if content else tokenizer.vocab_files_names.values()
-        pieces = _sentencepiece(directory / 'spm.model') if 'spm.model' in made_of else None
-        _check_backend(tokenizer.backend_tokenizer, content, pieces)
-        lines = known = _vocabulary_lines(directory)
-        if pieces:
+        pieces: Any = None
+        lines = known = None
+        if 'spm.model' in made_of:
+            from sentencepiece import SentencePieceProcessor
+            from transformers.convert_slow_tokenizer import SentencePieceExtractor
+
+            file = str(directory / 'spm.model')
+            # Its own reader refuses empty pieces and scores that are no numbers.
+            SentencePieceProcessor(model_file=file)
+            pieces = SentencePieceExtractor(file).proto
             # The mask is added behind them.
-            known = [*(each.piece for each in pieces.pieces), tokenizer.mask_token]
-        lacking = _lacking(tokenizer, known)
-        added = tokenizer('', '')['input_ids']
+            known = {*(each.piece for each in pieces.pieces), tokenizer.mask_token}
+        elif (directory / 'vocab.txt').exists() and not content:
+            text = read_text(directory / 'vocab.txt').removesuffix('\n')
+            lines = [line.rstrip('\r') for line in text.split('\n')]
+            known = set(map(str.strip, lines))
+        _check_backend(tokenizer.backend_tokenizer, content, pieces)
+        added, vocabulary = tokenizer('', '')['input_ids'], tokenizer.get_vocab()
+        tokens = [getattr(tokenizer, name) for name in _NAMES]
     # A damaged file raises whatever the reader of that file happens to raise; one of the readers
     # is written in Rust, whose panics are no `Exception`.
     except BaseException as error:
@@ -84,7 +95,10 @@ def load_tokenizer(directory: pathlib.Path, config: BertConfig, settings: Mappin
         reason = ' '.join(str(error).split()) or summary(error)
         reason = reason if len(reason) <= _LONGEST_ERROR else f'{reason[:_LONGEST_ERROR]}...'
         raise ValueError(f'The tokenizer in {directory} was not loaded: {reason}') from error
-    if lacking:
+    # For special tokens that are not in the file, nothing was learnt.
+    lacking = [token for token in tokens if None not in (token, known) and token not in known]
+    if lacking or not vocabulary:
+        lacking = lacking or ['every wordpiece']
         raise ValueError(
             f'The vocabulary of the tokenizer in {directory} lacks {", ".join(lacking)}: is '
             'its file empty, cut off, or of another model?'
@@ -95,10 +109,8 @@ def load_tokenizer(directory: pathlib.Path, config: BertConfig, settings: Mappin
     if tokenizer.cls_token is None and None not in ends and [*added[:1], *added[-1:]] == ends:
         # EuroBERT's stand where others have [CLS] and [SEP].
         tokenizer.cls_token, tokenizer.sep_token = tokenizer.bos_token, tokenizer.eos_token
-    vocabulary = tokenizer.get_vocab()
     _check_size(f'The tokenizer in {directory}', vocabulary, config)
-    _tell_of_vocabulary(directory, vocabulary, config, lines)
-    _tell_of_capitals(directory, tokenizer)
+    _tell_of_vocabulary(directory, tokenizer, config, lines)
     return tokenizer
 
 
@@ -186,26 +198,6 @@ def _check_size(what: str, vocabulary: Mapping[str, int], config: BertConfig) ->
         )
 
 
-def _tell_of_capitals(directory: pathlib.Path, tokenizer: Any) -> None:
-    normalizer = tokenizer.backend_tokenizer.normalizer
-    if normalizer is None or normalizer.normalize_str('A') != 'a':
-        return
-    special = set(tokenizer.all_special_tokens)
-    words = [
-        token
-        for token in tokenizer.get_vocab()
-        if token not in special and not token.startswith('[unused')
-    ]
-    capitals = sorted(token for token in words if token != token.lower())
-    if len(capitals) > _MANY_CAPITALS * len(words):
-        logging.warning(
-            'The tokenizer in %s writes texts in lower case, and %d of its %d wordpieces have '
-            'capitals, such as %r, so that no text can have them: set do_lower_case to false in '
-            'tokenizer_config.json if texts are to keep their case.',
-            directory, len(capitals), len(words), capitals[0],
-        )  # fmt: skip
-
-
 def _copy_tokenizer(
     directory: pathlib.Path, plain: pathlib.Path, model_type: str, settings: Mapping[str, Any]
 ) -> dict[str, Any]:
@@ -231,21 +223,21 @@ def _copy_tokenizer(
     if about.exists():
         values = of_kind(read_json(about), dict, f'{about}: ')
         values.pop('auto_map', None)
-        _check_tokenizer_class(values.get('tokenizer_class'), about)
+        kind = values.get('tokenizer_class')
+        # First, for it asks the library to be quiet.
+        _auto_tokenizer()
+        from transformers.models.auto.tokenization_auto import tokenizer_class_from_name
+
+        # For a kind that it lacks, it would make a tokenizer that does not tell segments apart.
+        if kind is not None and not (isinstance(kind, str) and tokenizer_class_from_name(kind)):
+            raise ValueError(
+                f'{about}: tokenizer_class={kind!r} is none that transformers has, and code of a '
+                'checkpoint is not run. If it is a tokenizer of another kind, name that kind there.'
+            )
         (plain / about.name).write_text(json.dumps(values))
     kept = {key: settings[key] for key in ('tokenizer_class',) if settings.get(key)}
     (plain / 'config.json').write_text(json.dumps({'model_type': model_type} | kept))
     return content
-
-
-def _sentencepiece(file: pathlib.Path) -> Any:
-    """Return the content of a vocabulary of sentencepiece."""
-    from sentencepiece import SentencePieceProcessor
-    from transformers.convert_slow_tokenizer import SentencePieceExtractor
-
-    # Its own reader refuses empty pieces and scores that are no numbers.
-    SentencePieceProcessor(model_file=str(file))
-    return SentencePieceExtractor(str(file)).proto
 
 
 def _check_backend(backend: Any, content: Mapping[str, Any], pieces: Any) -> None:
@@ -314,43 +306,11 @@ def _check_special_tokens(values: Any, file: pathlib.Path) -> None:
             raise ValueError(f'{file}: {name}={value!r} must be a text, or an object with one.')
 
 
-def _check_tokenizer_class(name: Any, about: pathlib.Path) -> None:
-    """Refuse a kind that `transformers` lacks, whose tokenizer would not tell segments apart."""
-    # First, for it asks the library to be quiet.
-    _auto_tokenizer()
-    from transformers.models.auto.tokenization_auto import tokenizer_class_from_name
-
-    if name is not None and (not isinstance(name, str) or tokenizer_class_from_name(name) is None):
-        raise ValueError(
-            f'{about}: tokenizer_class={name!r} is none that transformers has, and code of a '
-            'checkpoint is not run. If it is a tokenizer of another kind, name that kind there.'
-        )
-
-
-def _vocabulary_lines(directory: pathlib.Path) -> list[str] | None:
-    """Return the lines of vocab.txt; None if the tokenizer is not made from it."""
-    file = directory / 'vocab.txt'
-    if (directory / 'tokenizer.json').exists() or not file.exists():
-        return None
-    return [line.rstrip('\r') for line in read_text(file).removesuffix('\n').split('\n')]
-
-
-def _lacking(tokenizer: Any, lines: Sequence[str] | None) -> list[str]:
-    """Return the special tokens that are not in the file, for which nothing was learnt."""
-    if lines is None:
-        return [] if tokenizer.get_vocab() else ['every wordpiece']
-    known = {line.strip() for line in lines}
-    tokens = [getattr(tokenizer, name) for name in _NAMES]
-    return [token for token in tokens if token is not None and token not in known]
-
-
 def _tell_of_vocabulary(
-    directory: pathlib.Path,
-    vocabulary: Mapping[str, int],
-    config: BertConfig,
-    lines: Sequence[str] | None,
+    directory: pathlib.Path, tokenizer: Any, config: BertConfig, lines: Sequence[str] | None
 ) -> None:
     """Log what is odd about a vocabulary, and what some published models have all the same."""
+    vocabulary, normalizer = tokenizer.get_vocab(), tokenizer.backend_tokenizer.normalizer
     left = config.vocab_size - len(vocabulary)
     # Embeddings are often filled up to a multiple of 64 or 128.
     if left >= 128 or left > config.vocab_size // 20:
@@ -370,6 +330,18 @@ def _tell_of_vocabulary(
                 '%s has %d wordpieces twice, such as %r: the later line holds.',
                 file, len(twice), twice[0],
             )  # fmt: skip
+    if normalizer is None or normalizer.normalize_str('A') != 'a':
+        return
+    special = set(tokenizer.all_special_tokens)
+    words = [each for each in vocabulary if each not in special and not each.startswith('[unused')]
+    capitals = sorted(token for token in words if token != token.lower())
+    if len(capitals) > _MANY_CAPITALS * len(words):
+        logging.warning(
+            'The tokenizer in %s writes texts in lower case, and %d of its %d wordpieces have '
+            'capitals, such as %r, so that no text can have them: set do_lower_case to false in '
+            'tokenizer_config.json if texts are to keep their case.',
+            directory, len(capitals), len(words), capitals[0],
+        )  # fmt: skip
 
 
 def _auto_tokenizer():

@@ -1,8 +1,8 @@
 """Read and write checkpoints in Hugging Face's layout; every tensor must have its place."""
 
 import dataclasses
+import functools
 import hashlib
-import json
 import pathlib
 import tempfile
 from collections.abc import Sequence
@@ -15,15 +15,21 @@ from absl import logging
 
 from bert_secrets_jax.brief import tree
 from bert_secrets_jax.checks import check_enough
-from bert_secrets_jax.files import sha256, write_atomically
+from bert_secrets_jax.files import sha256, write_atomically, write_json
 from bert_secrets_jax.model import hub
-from bert_secrets_jax.model.bert import Bert, check_has_all_heads, init_params, param_shapes
+from bert_secrets_jax.model.bert import (
+    Bert,
+    check_has_all_heads,
+    init_params,
+    own_layers,
+    param_shapes,
+)
 from bert_secrets_jax.model.checkpoint import (
-    check_plausible,
     read_settings,
     read_tensors,
     settle_head,
-    take_rotary,
+    take_frequencies,
+    take_rounding,
     weight_files,
 )
 from bert_secrets_jax.model.config import (
@@ -145,14 +151,27 @@ def from_pretrained(
     )
     config, values = read_settings(directory, ignore_config)
     tensors, file = read_tensors(directory, config, values)
-    rotary = take_rotary(config, tensors, file)
+    config = dataclasses.replace(
+        config,
+        rope_frequencies=take_frequencies(config, tensors, file),
+        rotary_rounding=take_rounding(config, tensors, file),
+        pooling=read_pooling(directory),
+        dtype=dtype,
+    )
     about, fresh = settle_head(config, values, tensors, label_names, head, file)
-    pooling = read_pooling(directory)
-    config = dataclasses.replace(config, **rotary, **about, pooling=pooling, dtype=dtype)
-    bert = Bert(config)
+    bert = Bert(config := dataclasses.replace(config, **about))
     # Without fresh weights only the shapes are needed, and those cost nothing.
     shapes = param_shapes(bert)
-    check_plausible(config, shapes, tensors, directory / 'config.json', file)
+    # Layers that are one layer are in the file once.
+    own = jax.eval_shape(functools.partial(own_layers, config), shapes)
+    wanted, held = (sum(each.size for each in jax.tree.leaves(of)) for of in (own, tensors))
+    # Nothing of the size of the model is made yet. Smaller differences are named one by one.
+    if wanted > 2 * held:
+        raise ValueError(
+            f'{directory / "config.json"} is of a model of {wanted:,} numbers or more '
+            f"({config.summary}), and {file} holds {held:,}: is one of them another model's, or "
+            'damaged?'
+        )
     initial = init_params(bert, seed) if fresh else shapes
     params = params_from_tensors(
         config, tensors, initial=initial, fresh=fresh, source=str(file), keep_dtype=keep_dtype
@@ -166,9 +185,9 @@ def from_pretrained(
     if tokenizer is not None:
         # Whoever encodes texts has the tokenizer alone, perhaps of several models.
         tokenizer.reads = max(getattr(tokenizer, 'reads', 0), config.max_length)
-    if allow_unknown and tokenizer is not None:
-        # Written and read again with the tokenizer's settings.
-        tokenizer.init_kwargs['allow_unknown'] = True
+        if allow_unknown:
+            # Written and read again with the tokenizer's settings.
+            tokenizer.init_kwargs['allow_unknown'] = True
     return Pretrained(bert, params, tokenizer)
 
 
@@ -184,15 +203,12 @@ def with_classifier(
       ValueError: There are no names.
     """
     check_enough('label_names', label_names)
-    bert = _with_head(pretrained.config, head, tuple(label_names))
-    kept = {name: part for name, part in pretrained.params.items() if name != 'classifier'}
-    params = {name: kept.get(name, part) for name, part in init_params(bert, seed).items()}
-    return Pretrained(bert, params, pretrained.tokenizer)
+    return _with_head(pretrained, pretrained.config, head, tuple(label_names), seed)
 
 
 def without_head(pretrained: Pretrained) -> Pretrained:
     """Return the encoder alone, as `from_pretrained(..., label_names=())` does, sharing weights."""
-    return _bare(pretrained, _with_head(pretrained.config, SEQUENCES, ()))
+    return _with_head(pretrained, pretrained.config, SEQUENCES)
 
 
 def with_pooling(
@@ -229,27 +245,22 @@ def with_pooling(
     if normalised is not None:
         pooling = dataclasses.replace(pooling, normalised=normalised)
     config = dataclasses.replace(pretrained.config, pooling=pooling)
-    return _bare(pretrained, _with_head(config, EMBEDDING, ()))
+    return _with_head(pretrained, config, EMBEDDING)
 
 
-def _bare(pretrained: Pretrained, bert: Bert) -> Pretrained:
-    """Return a model with no more weights than another one has."""
-    params = {name: pretrained.params[name] for name in param_shapes(bert)}
-    return Pretrained(bert, params, pretrained.tokenizer)
-
-
-def _with_head(config: BertConfig, head: str, names: tuple[str, ...]) -> Bert:
+def _with_head(
+    model: Pretrained, config: BertConfig, head: str, names: tuple[str, ...] = (), seed: int = 0
+) -> Pretrained:
+    """Return a model with another head, whose classifier is fresh; all else is shared."""
     stays = config.add_pooler and not config.family.pooler_is_of_classifier
-    return Bert(
-        dataclasses.replace(
-            config,
-            head=head,
-            label_names=names,
-            multi_label=False,
-            tie_word_embeddings=True,
-            add_pooler=stays or needs_pooler(config.family, head, names),
-        )
-    )
+    about = {'head': head, 'label_names': names, 'multi_label': False, 'tie_word_embeddings': True}
+    about['add_pooler'] = stays or needs_pooler(config.family, head, names)
+    bert = Bert(dataclasses.replace(config, **about))
+    kept = {name: part for name, part in model.params.items() if name != 'classifier'}
+    # Without names, nothing is fresh.
+    made = init_params(bert, seed) if names else param_shapes(bert)
+    params = {name: kept.get(name, part) for name, part in made.items()}
+    return Pretrained(bert, params, model.tokenizer)
 
 
 def check_masked_lm(model: Pretrained) -> None:
@@ -309,8 +320,7 @@ def write_model(
     directory: pathlib.Path, config: BertConfig, tensors: dict[str, np.ndarray]
 ) -> None:
     """Write config.json and model.safetensors."""
-    text = json.dumps(write_config(config), indent=2, sort_keys=True) + '\n'
-    write_atomically(directory / 'config.json', text.encode())
+    write_json(directory / 'config.json', write_config(config))
     data = safetensors.numpy.save(tensors, metadata={'format': 'pt'})
     write_atomically(directory / 'model.safetensors', data)
 
