@@ -217,6 +217,14 @@ def at_least(p_values: np.ndarray, count: int, by_sign: np.ndarray | float = 0.0
     return max(by_bonferroni, float(np.sort(by_sign + 0 * ordered)[count - 1]))
 
 
+def so_many_above(found: Contrasts, count: int) -> tuple[float, float]:
+    """Return the two p-values of the claim that so many of the parts are above 0, at least."""
+    if found.examples < FEWEST:
+        return math.nan, math.nan
+    (not_above, not_below), others = found.by_sign, len(found.difference) - count + 1
+    return at_least(found.above, count, not_above), at_least(found.below, others, not_below)
+
+
 def not_below(
     bound: float,
     estimate: float | np.ndarray,

@@ -4,7 +4,7 @@ Each test gives the p-values of two hypotheses: that the claim is false, and tha
 the two is true, so that a verdict is wrong at most once in twenty; and at most one of the two is
 small. What holds of several fine-tunings is said in `stats.over_runs`.
 
-Shapes: L layers, N heads.
+Shapes: P parts of a claim, K statistics, L layers, N heads.
 """
 
 import dataclasses
@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import numpy as np
+from jaxtyping import Float
 
 from bert_secrets_jax.measure.collect import HeadTable
 from bert_secrets_jax.runs.findings import Interval
@@ -37,6 +38,7 @@ from bert_secrets_jax.stats.over_runs import (
     Contrasts,
     Count,
     all_above,
+    contrasts,
 )
 from bert_secrets_jax.stats.student import LEVEL
 
@@ -113,6 +115,7 @@ def verdict_on(
     what: str,
     template: str = '',
     *,
+    more: str = '',
     p_values: tuple[float, float] | None = None,
     interval: Interval | None = None,
     **fields: Any,
@@ -122,6 +125,7 @@ def verdict_on(
     Args:
       what: The noun phrase that names the estimate.
       template, fields: As in `verdict_of`.
+      more: What follows the template, and needs nothing but fields.
       p_values: None takes those of `all_above`.
       interval: None takes the part that is least in favour of the claim, plus the threshold.
     """
@@ -131,7 +135,7 @@ def verdict_on(
             estimate, low, high = found.typical(found.least, offset=-claim.threshold)
             interval = -estimate, -high, -low
     known: dict[str, Any] = {'sample': found.examples, 'population': population_of(found)} | fields
-    template = template or decisive(claim, interval)
+    template = (template or decisive(claim, interval)) + more
     p_values = p_values or all_above(found)
     if population_of(found) == MOST_FINETUNINGS:
         known |= {'sample': found.runs, 'sample_of': 'runs', 'runs': found.runs} | fields
@@ -168,26 +172,36 @@ def as_runs(tables: Runs) -> list[HeadTable]:
     return [tables] if isinstance(tables, HeadTable) else list(tables)
 
 
-def by_layer(table: HeadTable) -> tuple[np.ndarray, np.ndarray]:
-    """Return the mean over heads [L], and a bound of its standard error [L]."""
-    return table.mean.mean(axis=1, dtype=np.float64), error_of(table).mean(axis=1)
-
-
-def whole_model(table: HeadTable) -> tuple[float, float]:
-    """Return the mean over all heads, and a bound of its standard error."""
-    return float(table.mean.mean()), float(error_of(table).mean())
-
-
 def error_of(table: HeadTable) -> np.ndarray:
     """Return standard errors [L, N]; what float32 leaves of an exact 0 is none."""
     return table.standard_error.astype(np.float64) + ROUNDING
 
 
-def combined(
-    weights: np.ndarray, mean: np.ndarray, error: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
-    """Return sums of layers, one for each row of the weights, and a bound of their errors."""
-    return weights @ mean, np.abs(weights) @ error
+def sums_of_layers(
+    weights: Float[np.ndarray, 'P K L'], *tables: Runs
+) -> list[tuple[Float[np.ndarray, ' P'], Float[np.ndarray, ' P']]]:
+    """Return sums of layers, with a bound of their errors, for each run.
+
+    Each row of the weights is a sum of the means over heads in layers of K statistics.
+    """
+    found = []
+    for run in zip(*map(as_runs, tables), strict=True):
+        mean = np.stack([table.mean.mean(axis=1, dtype=np.float64) for table in run])
+        error = np.stack([error_of(table).mean(axis=1) for table in run])
+        sums = (weights * mean, np.abs(weights) * error)
+        # Nothing may be known of a layer that does not count.
+        found.append(tuple(each.sum(axis=(1, 2), where=weights != 0) for each in sums))
+    return found
+
+
+def on_layers(claim: Claim, weights: Float[np.ndarray, 'P K L'], *tables: Runs) -> Contrasts:
+    """Return the parts of a claim on such sums, each of which is on its side of the threshold."""
+    sign = 1 if claim.side == 'more' else -1
+    return contrasts(
+        sums_of_layers(sign * weights, *tables),
+        min(as_runs(each)[0].count for each in tables),
+        above=sign * claim.threshold,
+    )
 
 
 # The number that decides, over several runs.
