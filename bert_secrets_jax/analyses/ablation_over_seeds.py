@@ -73,7 +73,7 @@ class AblationOverSeeds(Disabled):
     """
 
     title: ClassVar[str] = 'Disabling heads and layers, over fine-tunings'
-    FORMAT: ClassVar[int] = 8
+    FORMAT: ClassVar[int] = 9
 
     seeds: tuple[int, ...]
 

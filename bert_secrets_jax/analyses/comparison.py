@@ -20,8 +20,7 @@ from bert_secrets_jax.analyses.verdicts import Verdict
 from bert_secrets_jax.checks import check_enough
 from bert_secrets_jax.runs.findings import measured
 from bert_secrets_jax.runs.result import Figures, Finding, Result, class_title, framed
-from bert_secrets_jax.stats.correlations import RankAgreement, jackknife_interval, spearman
-from bert_secrets_jax.stats.resampling import jackknife
+from bert_secrets_jax.stats.correlations import RankAgreement, jackknifed, spearman
 
 if TYPE_CHECKING:
     import pandas
@@ -342,14 +341,10 @@ def agreement(one: Float[np.ndarray, 'L N'], other: Float[np.ndarray, 'L N']) ->
     """
     # A layer of which nothing is known is no part of the sample.
     known = ~np.isnan(one).all(axis=1)
-    one, other, layers = one[known], other[known], int(known.sum())
-
-    def rank_without(left: slice) -> float:
-        return spearman(*(np.delete(each, left, axis=0) for each in (one, other)))
-
-    estimate = spearman(one, other)
-    without = jackknife(rank_without, layers, layers)
-    return RankAgreement(estimate, *jackknife_interval(estimate, [without]))
+    both = one[known], other[known]
+    return jackknifed(
+        lambda left: spearman(*(np.delete(each, left, axis=0) for each in both)), int(known.sum())
+    )
 
 
 def _means(grid: Float[np.ndarray, 'L N']) -> Float[np.ndarray, 'L']:

@@ -11,8 +11,7 @@ import numpy as np
 import scipy.stats
 from jaxtyping import Float
 
-from bert_secrets_jax.stats.correlations import jackknife_interval
-from bert_secrets_jax.stats.resampling import jackknife
+from bert_secrets_jax.stats.correlations import jackknifed
 
 _HALVES = 50
 # A correlation is not corrected for less reliability: what is left would be noise.
@@ -63,11 +62,16 @@ def agreement(effects: OfSeeds, values: Float[np.ndarray, 'S M P'] | None = None
     """
     known = np.isfinite(effects).all(axis=0)
     effects = effects[:, known]
-    statistics = (_rank_correlation, _icc1, _icc3)
-    numbers = [each for one in statistics for each in _with_jackknife(one, effects)]
-    found = Agreement(*numbers)
     seeds, masks = effects.shape
-    if values is None or seeds < 2 or masks < 3:
+    if seeds < 2 or masks < 3:
+        return Agreement(*[np.nan] * 9)
+    numbers = [
+        number
+        for statistic in (_rank_correlation, _icc1, _icc3)
+        for number in _with_jackknife(statistic, effects)
+    ]
+    found = Agreement(*numbers)
+    if values is None:
         return found
     values = values[:, known]
     between = _between_halves(values, seed=0)
@@ -173,13 +177,10 @@ def _intraclass(effects: np.ndarray, within: float) -> float:
 
 def _with_jackknife(statistic, effects: np.ndarray) -> tuple[float, float, float]:
     """Return a correlation over seeds with its 95 % interval; NaN where there is none."""
-    seeds, masks = effects.shape
-    if seeds < 2 or masks < 3:
-        return np.nan, np.nan, np.nan
-    estimate, without = statistic(effects), []
-    if seeds > 2:
-        without = jackknife(lambda left: statistic(np.delete(effects, left, axis=0)), seeds, seeds)
-    return estimate, *jackknife_interval(estimate, [without])
+    # Without one of two seeds there is none.
+    seeds = len(effects) if len(effects) > 2 else 1
+    found = jackknifed(lambda left: statistic(np.delete(effects, left, axis=0)), seeds)
+    return found.rank, found.low, found.high
 
 
 def reliability(parts: Float[np.ndarray, 'P *H'], *, seed: int = 0) -> float:

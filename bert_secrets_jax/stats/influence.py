@@ -16,6 +16,8 @@ change as much as the farthest one of the median mask (`means.assess_means`).
 Axes: M masks, E examples.
 """
 
+import dataclasses
+
 import numpy as np
 import scipy.stats
 from jaxtyping import Float, Real
@@ -197,6 +199,51 @@ def p_matters(
     few = squares.sum(axis=-1) ** 2 < FEWEST_CARRIERS * np.square(squares).sum(axis=-1)
     large = FEWEST_CARRIERS * np.sqrt(squares.max(axis=-1)) >= margin * parts.shape[-1]
     return np.where(few & large, 1.0, p_values)
+
+
+@dataclasses.dataclass(frozen=True)
+class MeanEffect:
+    """The difference between masks and the intact model, on average over the masks.
+
+    Attributes:
+      difference: The mean of the masks' scores minus the intact model's; NaN if none is defined.
+      low, high: The ends of its 95 % interval over examples.
+      error: The standard error that the longer side of the interval stands for.
+      changed: The number of examples on which some mask changes the prediction.
+    """
+
+    difference: float
+    error: float
+    low: float
+    high: float
+    changed: int
+    examples: int
+
+
+def mean_effect(
+    metric: str, predictions: Predictions, baseline: PerExample, labels: PerExample
+) -> MeanEffect:
+    """Compare the masks with the intact model on average: what losing a random head does.
+
+    Masks whose score is undefined do not count. Arguments are those of `significance.assess`.
+    """
+    difference = differences(metric, predictions, baseline, labels)[0]
+    mean = quietly(np.nanmean, difference)
+    low, high = np.full((2, 1), np.nan)
+    if not np.isnan(mean) and len(labels) > 1:
+        known = predictions[~np.isnan(difference)]
+        parts = parts_of_difference(metric, known, baseline, labels)
+        of_one = unseen(metric, baseline, labels)
+        parts = parts.mean(axis=0, keepdims=True)
+        low, high = limits(np.array([mean]), parts, of_one=of_one)
+    return MeanEffect(
+        difference=float(mean),
+        error=float(max(high[0] - mean, mean - low[0]) / student.reach(max(len(labels) - 1, 1))),
+        low=float(low[0]),
+        high=float(high[0]),
+        changed=int(np.any(predictions != baseline, axis=0).sum()),
+        examples=len(labels),
+    )
 
 
 def _side(parts: Parts, chosen: bool = False) -> tuple[PerMask, PerMask]:

@@ -29,7 +29,7 @@ from bert_secrets_jax.analyses.verdicts import (
 from bert_secrets_jax.measure.collect import HeadTable
 from bert_secrets_jax.programs.sections import SECTIONS
 from bert_secrets_jax.stats import significance
-from bert_secrets_jax.stats.average import MeanEffect
+from bert_secrets_jax.stats.influence import MeanEffect
 from tests.analyses import worlds
 from tests.analyses.worlds import WORLDS, effects_of, link_test, null, of_layers, table
 from tests.words import longest_sentence

@@ -17,8 +17,8 @@ from bert_secrets_jax.pruning.outliers import FEWEST_DRAWS, rank_p
 from bert_secrets_jax.runs.findings import Interval
 from bert_secrets_jax.runs.verdict import MOST_FINETUNINGS, THESE_MODELS
 from bert_secrets_jax.stats import over_runs
-from bert_secrets_jax.stats.average import MeanEffect
 from bert_secrets_jax.stats.effects import Effects as Effects
+from bert_secrets_jax.stats.influence import MeanEffect
 from bert_secrets_jax.stats.over_runs import Contrasts
 from bert_secrets_jax.stats.significance import FEWEST_FOR_CORRELATIONS
 from bert_secrets_jax.stats.significance import unseen_change as unseen_change
