@@ -20,8 +20,8 @@ from bert_secrets_jax.stats.effects import Effects, Outcome
 from bert_secrets_jax.stats.influence import mean_effect
 from bert_secrets_jax.stats.means import assess_means
 from bert_secrets_jax.stats.resampling import sign_flip_test
-from bert_secrets_jax.stats.shares import wilson
 from bert_secrets_jax.stats.significance import MARGIN, assess, selected_gain
+from bert_secrets_jax.stats.student import wilson
 
 MASKS = 10
 LOSS = Outcome('loss', 'nats', 1.0, more_is_better=False)

@@ -51,6 +51,14 @@ class Claims(Result):
         found = Counter(each.verdict for each in self.decided)
         parts = [filled(said, {'n': found[each]}) for each, said in _COUNTS.items() if found[each]]
         papers = dict.fromkeys(each.claim.paper for each in self.decided)
+        doubt = self.disabled_unlearnt * (
+            'The model whose heads were disabled has not learnt its task: verdicts on that '
+            'describe noise. '
+        )
+        if self.unlearnt:
+            seeds = ' and '.join(map(str, self.unlearnt))
+            doubt = f'Not learnt: {"seeds" if len(self.unlearnt) > 1 else "seed"} {seeds}. '
+            doubt += 'Verdicts on fine-tuned models describe noise. '
         return [
             measured(
                 'claims that hold',
@@ -62,23 +70,9 @@ class Claims(Result):
                 template='{doubt}{sample:claim|claims} of {papers}: {counts}.',
                 counts=', '.join(parts),
                 papers='the paper' if len(papers) == 1 else 'papers',
-                doubt=self._warning(),
+                doubt=doubt,
             )
         ]
-
-    def _warning(self) -> str:
-        """Return the sentence that verdicts describe noise, where models have learnt nothing."""
-        seeds = {'count': len(self.unlearnt), 'seeds': ' and '.join(map(str, self.unlearnt))}
-        if self.unlearnt:
-            return filled(
-                'Not learnt: {count:|seed|seeds} {seeds}. '
-                'Verdicts on fine-tuned models describe noise. ',
-                seeds,
-            )
-        return self.disabled_unlearnt * (
-            'The model whose heads were disabled has not learnt its task: verdicts on that '
-            'describe noise. '
-        )
 
     def badges(self):
         ordered = sorted(self.decided, key=lambda each: [*_COUNTS].index(each.verdict))

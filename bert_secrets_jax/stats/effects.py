@@ -12,8 +12,7 @@ from jaxtyping import Bool, Float, Shaped
 from bert_secrets_jax.brief import brief, check_name
 from bert_secrets_jax.stats.agreement import Agreement
 from bert_secrets_jax.stats.scores import PerMask
-from bert_secrets_jax.stats.shares import exact_interval
-from bert_secrets_jax.stats.student import LEVEL
+from bert_secrets_jax.stats.student import LEVEL, exact_interval
 
 THIS_MODEL = 'this model, on examples like these'
 ANY_FINETUNING = 'any fine-tuning of this recipe, on examples like these'
@@ -100,7 +99,7 @@ class BySeed:
     def needed_low(self) -> PerMask:
         """[M] The lower end of the interval of that share in all fine-tunings.
 
-        It is exact (`shares.exact_interval`). A need that a single test does not see is not in it.
+        It is exact (`student.exact_interval`). A need that a single test does not see is not in it.
         """
         return self._needed_interval[0]
 

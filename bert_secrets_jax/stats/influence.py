@@ -24,6 +24,7 @@ from jaxtyping import Float, Real
 
 from bert_secrets_jax.brief import check_name
 from bert_secrets_jax.stats import confusion, student
+from bert_secrets_jax.stats.confusion import score_of_sums, summands
 from bert_secrets_jax.stats.intervals import count, score_limits
 from bert_secrets_jax.stats.scores import (
     METRICS,
@@ -33,8 +34,6 @@ from bert_secrets_jax.stats.scores import (
     Predictions,
     differences,
     quietly,
-    score_of_sums,
-    summands,
     weighted_scores,
 )
 
@@ -268,7 +267,8 @@ def _of_ranks(predictions, labels) -> np.ndarray:
     models = predictions.reshape(-1, len(labels))
     ranks = [scipy.stats.rankdata(each, axis=-1) for each in (models, labels)]
     x, y = (_standardized(each) for each in ranks)
-    score = _mean(x * y)
+    # The means of products of standardized values are correlations.
+    score = np.clip((x * y).mean(axis=-1, keepdims=True), -1, 1)
     values = score + x * y - score * (x**2 + y**2) / 2
     for model, own in enumerate(ranks[0]):
         for one, other, rank in ((x[model], y, own), (y, x[model], ranks[1])):
@@ -277,11 +277,6 @@ def _of_ranks(predictions, labels) -> np.ndarray:
             alike = np.bincount(group, slopes)
             values[model] += (alike.sum() - np.cumsum(alike) + alike / 2)[group]
     return values.reshape(predictions.shape)
-
-
-def _mean(values: np.ndarray) -> np.ndarray:
-    """Return the means of products of standardized values, which are correlations, [..., 1]."""
-    return np.clip(values.mean(axis=-1, keepdims=True), -1, 1)
 
 
 def _standardized(values: np.ndarray) -> np.ndarray:

@@ -14,8 +14,7 @@ import numpy as np
 from bert_secrets_jax.stats import confusion
 from bert_secrets_jax.stats.intervals import Counted
 from bert_secrets_jax.stats.scores import PerMask, bisected
-from bert_secrets_jax.stats.shares import p_even
-from bert_secrets_jax.stats.student import reach
+from bert_secrets_jax.stats.student import p_even, reach
 
 _HALVINGS = 40
 

@@ -6,7 +6,6 @@ Axes: M masks, E examples, R resamples.
 import dataclasses
 
 import numpy as np
-from jaxtyping import Bool, Float, Int
 
 from bert_secrets_jax.checks import check_lengths
 from bert_secrets_jax.stats import influence, scores
@@ -93,8 +92,21 @@ def selected_gain(
     if examples < 2:
         raise ValueError('One example cannot be divided: give two at least.')
     given = metric, predictions, baseline, labels
-    rng = np.random.default_rng(seed)
-    joined, chosen = _joined(*given, min(FOLDS, examples), repeats, rng)
+    rng, folds = np.random.default_rng(seed), min(FOLDS, examples)
+    joined, chosen = [], np.zeros(masks)
+    for start, stop in scores.blocks(repeats, folds * max(examples, masks)):
+        dealt = np.tile(np.arange(examples) % folds, (stop - start, 1))
+        dealt = rng.permuted(dealt, axis=1)  # [R, E]
+        others = dealt[:, None] != np.arange(folds)[:, None]  # [R, folds, E]
+        gains = scores.differences(*given, others.reshape(-1, examples))
+        known = np.where(np.isnan(gains), -np.inf, gains)
+        ties = known == known.max(axis=-1, keepdims=True)
+        best = np.where(ties, rng.random(ties.shape), -1).argmax(axis=-1)
+        chosen += np.bincount(best, minlength=masks)
+        best = np.take_along_axis(best.reshape(-1, folds), dealt, axis=1)  # [R, E]
+        answers = np.take_along_axis(predictions, best, axis=0)
+        joined.append(scores.weighted_scores(metric, answers, labels)[0])
+    intact = scores.weighted_scores(metric, baseline[None], labels)[0, 0]
     overall = scores.differences(*given)[0]
     best = _first_best(overall)
     low = high = np.nan
@@ -105,10 +117,10 @@ def selected_gain(
     return SelectedGain(
         best=best,
         naive=float(overall[best]) if best >= 0 else np.nan,
-        from_nine_tenths=float(scores.quietly(np.nanmean, joined)),
+        from_nine_tenths=float(scores.quietly(np.nanmean, np.concatenate(joined) - intact)),
         low=low,
         high=high,
-        chosen=chosen,
+        chosen=chosen / chosen.sum(),
     )
 
 
@@ -150,33 +162,6 @@ def gain_of_choice(metric: str, choose: Answers, measure: Answers) -> ChosenElse
         high=float(high[0]),
         choosing=len(choose.labels),
     )
-
-
-def _joined(
-    metric, predictions, baseline, labels, folds, repeats, rng
-) -> tuple[Float[np.ndarray, ' R'], scores.PerMask]:
-    """Return the differences [R] of joined tenths, and how often each mask was chosen [M]."""
-    masks, examples = predictions.shape
-    of_intact = scores.weighted_scores(metric, baseline[None], labels)[0, 0]
-    changes, chosen = [], np.zeros(masks)
-    for start, stop in scores.blocks(repeats, folds * max(examples, masks)):
-        dealt = np.tile(np.arange(examples) % folds, (stop - start, 1))
-        dealt = rng.permuted(dealt, axis=1)  # [R, E]
-        others = dealt[:, None] != np.arange(folds)[:, None]  # [R, folds, E]
-        others = others.reshape(-1, examples)
-        best = _best(scores.differences(metric, predictions, baseline, labels, others), rng)
-        chosen += np.bincount(best, minlength=masks)
-        best = np.take_along_axis(best.reshape(-1, folds), dealt, axis=1)  # [R, E]
-        joined = np.take_along_axis(predictions, best, axis=0)
-        changes.append(scores.weighted_scores(metric, joined, labels)[0] - of_intact)
-    return np.concatenate(changes), chosen / chosen.sum()
-
-
-def _best(gains: Float[np.ndarray, 'R M'], rng: np.random.Generator) -> Int[np.ndarray, ' R']:
-    """Return the index [R] of the largest gain of each row; ties are broken at random."""
-    known = np.where(np.isnan(gains), -np.inf, gains)
-    ties: Bool[np.ndarray, 'R M'] = known == known.max(axis=-1, keepdims=True)
-    return np.where(ties, rng.random(ties.shape), -1).argmax(axis=-1)
 
 
 def _first_best(gains: scores.PerMask) -> int:

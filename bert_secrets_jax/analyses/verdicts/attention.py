@@ -26,7 +26,7 @@ from bert_secrets_jax.analyses.verdicts.verdict import (
 from bert_secrets_jax.measure.collect import HeadTable
 from bert_secrets_jax.names import counted, head_name
 from bert_secrets_jax.runs.findings import Interval
-from bert_secrets_jax.runs.verdict import ANY_FINETUNING, MOST_FINETUNINGS, THESE_MODELS
+from bert_secrets_jax.runs.verdict import ANY_FINETUNING, THESE_MODELS
 from bert_secrets_jax.stats import over_runs, student
 from bert_secrets_jax.stats.over_runs import Contrasts
 
@@ -53,20 +53,17 @@ def last_layers_change_most(
     which, against = layers - 1 + pair // (layers - 2), 1 + pair % (layers - 2)
     what = f'similarity of layer {against} minus that of layer {which}{under[schedule]}'
     # A single fine-tuning under each schedule does not speak for the schedules.
-    alone: dict[str, Any] = {}
-    if under[0] and len(runs) == 1:
-        alone['population'] = THESE_MODELS
+    alone: dict[str, Any] = {'population': THESE_MODELS} if under[0] and found.runs == 1 else {}
     return verdict.verdict_on(claim, found, what, **alone)
 
 
 def cls_then_sep(runs: Mapping[str, Tables]) -> list[Verdict]:
     """Return the verdict on CLS_THEN_SEP from tables of [CLS] and [SEP]; none on no runs."""
-    return on_runs(
-        runs,
-        lambda tables: attention_moves_from_cls_to_sep(
-            each_of(tables, '[CLS]'), each_of(tables, '[SEP]')
-        ),
-    )
+
+    def moves(tables: Sequence[Tables]) -> Verdict:
+        return attention_moves_from_cls_to_sep(*(each_of(tables, of) for of in ('[CLS]', '[SEP]')))
+
+    return on_runs(runs, moves)
 
 
 def attention_moves_from_cls_to_sep(cls: Runs, sep: Runs) -> Verdict:
@@ -136,8 +133,7 @@ def vertical_patterns_are_special(
         found,
         f'attention of {head} to [CLS] and all [SEP]',
         '{above} of {vertical_heads} heads with mostly vertical maps give [CLS] and [SEP] more '
-        'than half; the claim needs {needed}. By that count {head} decides, and gives '
-        f'{verdict.with_interval(claim, interval)}.',
+        'than half; the claim needs {needed}. By that count {head} decides, and gives {number}.',
         p_values=over_runs.so_many_above(found, needed),
         interval=interval,
         vertical_heads=heads.sum(),
@@ -204,10 +200,9 @@ def few_are_heterogeneous(
             over_runs.capped(float(over_runs.not_below(claim.threshold, share, high))),
             over_runs.capped(float(over_runs.not_below(-claim.threshold, -share, -low))),
         )
-    of_mean: dict[str, Any] = {}
-    if verdict.population_of(found) == MOST_FINETUNINGS:
-        # Mistakes are corrected in the mean over models.
-        of_mean['population'] = ANY_FINETUNING
+    # Mistakes are corrected in the mean over models.
+    several = found.runs >= over_runs.FEWEST_FOR_MOST
+    of_mean: dict[str, Any] = {'population': ANY_FINETUNING} if several else {}
     return verdict.verdict_on(
         claim, found, f'corrected {what}', p_values=p_values, interval=corrected, **of_mean
     )

@@ -32,26 +32,25 @@ def heads_follow_links(test: LinkTest) -> Verdict:
     least. The head is the one that is farthest above its places, among those significantly above
     all kinds if there are any. The interval is of this head alone, although it is chosen.
     """
-    real, nulls = test.real, test.nulls
-    means = np.stack([null.excess.mean for null in nulls.values()])
+    nulls, claim = test.nulls, claims.FRAMES
     parts = [_beyond(null.excess) for null in nulls.values()]
     p_of_more = len(parts) * np.fmin.reduce([part.below for part in parts], axis=0)
     # Above every kind of places, by both tests; what is not known shows nothing.
     p_of_less = [
-        np.maximum(null.familywise, real.size * part.above)
+        np.maximum(null.familywise, test.real.size * part.above)
         for null, part in zip(nulls.values(), parts, strict=True)
     ]
     p_of_less = np.nan_to_num(np.max(p_of_less, axis=0), nan=1.0)
     p_values = over_runs.capped(p_of_less.min()), over_runs.capped(p_of_more.max())
-    known = np.where(np.isnan(means), np.inf, means)
+    known = np.array([np.nan_to_num(part.difference, nan=np.inf) for part in parts])
     beyond = known.min(axis=0)
-    order = np.where(real, beyond + 1, np.where(np.isinf(beyond), -np.inf, beyond))
+    order = np.where(test.real, beyond + 1, np.where(np.isinf(beyond), -np.inf, beyond))
     best = np.unravel_index(order.argmax(), order.shape)
-    nearest = int(np.argmin(known[(slice(None), *best)]))
+    nearest = int(np.argmin(known[:, *best]))
     places = PLACES[list(nulls)[nearest]]
     what = f'attention of {head_name(*best)} along the links minus that {places}'
-    interval = parts[nearest].interval(best, offset=claims.FRAMES.threshold)
-    return _on_head(claims.FRAMES, p_values, interval, what, test.table.count)
+    interval = parts[nearest].interval(best, offset=claim.threshold)
+    return _on_head(claim, p_values, interval, what, test.table.count)
 
 
 def position_explains(claim: Claim, tests: Mapping[str, LinkTest]) -> Verdict:
@@ -128,26 +127,18 @@ def relations_have_heads(gains: Mapping[str, tuple[float, float, int]]) -> Verdi
     half = -(-len(known) // 2)
     # The one on which it hangs: if it is above, half of them are.
     hinge = int(np.argsort(-found.difference, kind='stable')[half - 1])
-    interval, reached = (
-        found.interval(hinge, offset=claims.RELATION_HEADS.threshold),
-        (found.difference >= 0).sum(),
-    )
-    name = list(known)[hinge]
     return verdict.verdict_on(
         claims.RELATION_HEADS,
         found,
         'what the head of the decisive relation finds more than the offset',
         '{reached} of {known} relations have such a head; the claim needs {half}. In the decisive '
-        f'one, {{decisive}}, the lead is {verdict.with_interval(claims.RELATION_HEADS, interval)}.',
-        p_values=(
-            over_runs.at_least(found.above, half),
-            over_runs.at_least(found.below, len(known) - half + 1),
-        ),
-        interval=interval,
-        reached=reached,
+        'one, {decisive}, the lead is {number}.',
+        p_values=over_runs.so_many_above(found, half),
+        interval=found.interval(hinge, offset=claims.RELATION_HEADS.threshold),
+        reached=(found.difference >= 0).sum(),
         known=len(known),
         half=half,
-        decisive=name,
+        decisive=list(known)[hinge],
         sample=sample,
         sample_of='texts',
     )

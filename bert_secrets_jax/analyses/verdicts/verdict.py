@@ -69,6 +69,7 @@ def verdict_of(
     interval: Interval,
     template: str = '',
     *,
+    more: str = '',
     sample: Count,
     otherwise: str = UNDECIDED,
     **fields: Any,
@@ -76,10 +77,14 @@ def verdict_of(
     """Return a verdict of Python's own numbers.
 
     P-values are those if the claim is false, and if it is true. An interval begins with the
-    estimate. Without a template, it names the estimate and the threshold. `otherwise` is the
-    verdict where neither p-value decides. Fields that no `Verdict` has are further numbers of the
-    sentence.
+    estimate, and both stand where the template has '{number}'. Without a template, it tells them
+    and the threshold; `more` follows it. `otherwise` is the verdict where neither p-value decides.
+    Fields that no `Verdict` has are further numbers of the sentence.
     """
+    template = (
+        template
+        or f'The {{what}} is {{number}}. The claim needs {claim.side} than {{threshold:g}}.'
+    )
     p_if_false, p_if_true = map(float, p_values)
     estimate, low, high = map(float, interval)
     decided = DOES_NOT_HOLD if p_if_true <= LEVEL else otherwise
@@ -87,7 +92,7 @@ def verdict_of(
     return Verdict(
         claim=claim,
         verdict=HOLDS if p_if_false <= LEVEL else decided,
-        template=template or decisive(claim, interval),
+        template=template.replace('{number}', _with_interval(claim, interval)) + more,
         estimate=estimate,
         low=low,
         high=high,
@@ -100,13 +105,6 @@ def verdict_of(
         },
         **{'unit': claim.unit, 'threshold': claim.threshold} | known,
     )
-
-
-def population_of(found: Contrasts) -> str:
-    """Return for what a verdict on contrasts is."""
-    if found.runs >= FEWEST_FOR_MOST:
-        return MOST_FINETUNINGS
-    return THIS_MODEL if found.runs == 1 else THESE_MODELS
 
 
 def verdict_on(
@@ -124,8 +122,7 @@ def verdict_on(
 
     Args:
       what: The noun phrase that names the estimate.
-      template, fields: As in `verdict_of`.
-      more: What follows the template, and needs nothing but fields.
+      template, more, fields: As in `verdict_of`.
       p_values: None takes those of `all_above`.
       interval: None takes the part that is least in favour of the claim, plus the threshold.
     """
@@ -134,20 +131,20 @@ def verdict_on(
         if claim.side == 'less':
             estimate, low, high = found.typical(found.least, offset=-claim.threshold)
             interval = -estimate, -high, -low
-    known: dict[str, Any] = {'sample': found.examples, 'population': population_of(found)} | fields
-    template = (template or decisive(claim, interval)) + more
-    p_values = p_values or all_above(found)
-    if population_of(found) == MOST_FINETUNINGS:
+    p_values, several = p_values or all_above(found), found.runs >= FEWEST_FOR_MOST
+    population = THIS_MODEL if found.runs == 1 else MOST_FINETUNINGS if several else THESE_MODELS
+    known: dict[str, Any] = {'sample': found.examples, 'population': population} | fields
+    if several:
         known |= {'sample': found.runs, 'sample_of': 'runs', 'runs': found.runs} | fields
-        template += MEDIAN if known['population'] != ANY_FINETUNING else MEAN
+        more += MEDIAN if known['population'] != ANY_FINETUNING else MEAN
     if found.examples < FEWEST:
-        template += ' {examples:example|examples} {examples:|is|are} too few; a test needs {least}.'
+        more += ' {examples:example|examples} {examples:|is|are} too few; a test needs {least}.'
         known |= {'examples': round(found.examples), 'least': FEWEST, 'otherwise': TOO_FEW}
     elif known['population'] == THESE_MODELS:
-        template += TOO_FEW_RUNS
+        more += TOO_FEW_RUNS
         known |= {'runs': found.runs, 'needed': FEWEST_FOR_MOST, 'otherwise': TOO_FEW}
         p_values = math.nan, math.nan
-    return verdict_of(claim, p_values, interval, template, what=what, **known)
+    return verdict_of(claim, p_values, interval, template, more=more, what=what, **known)
 
 
 def in_all_runs(verdict: Verdict, alone: Mapping[str, Verdict]) -> Verdict:
@@ -210,15 +207,7 @@ MEAN = ' That is the mean of {runs} runs.'
 TOO_FEW_RUNS = ' {runs:fine-tuning|fine-tunings} {runs:|is|are} too few; a test needs {needed}.'
 
 
-def decisive(claim: Claim, interval: Interval) -> str:
-    """Return the template of the number that decides, and of what the claim needs."""
-    return (
-        f'The {{what}} is {with_interval(claim, interval)}. '
-        f'The claim needs {claim.side} than {{threshold:g}}.'
-    )
-
-
-def with_interval(claim: Claim, interval: Interval) -> str:
+def _with_interval(claim: Claim, interval: Interval) -> str:
     """Return the part of a template that shows the estimate and its interval."""
     spec, unit = ('+z.2f', ' points') if claim.unit == 'points' else ('z.3f', '')
     _, low, high = interval
