@@ -70,30 +70,16 @@ def agreement(effects: OfSeeds, values: Float[np.ndarray, 'S M P'] | None = None
         for statistic in (_rank_correlation, _icc1, _icc3)
         for number in _with_jackknife(statistic, effects)
     ]
-    found = Agreement(*numbers)
     if values is None:
-        return found
+        return Agreement(*numbers)
     values = values[:, known]
     between = _between_halves(values, seed=0)
     own = between.diagonal()
-    reliable = np.mean([_of_whole(each) for each in own])
+    reliable = float(np.mean([_of_whole(each) for each in own]))
     # Seeds that answer the same examples share noise, which would look like agreement.
     across = (between.sum() - own.sum()) / (seeds - 1) / own.sum()
-    # Only differences between masks count.
-    apart = values - values.mean(axis=1, keepdims=True)
-    noise, of_mean = (
-        float(each.var(axis=-1, ddof=1).mean()) / values.shape[2]
-        for each in (apart, apart.mean(axis=0))
-    )
-    heads, finetunings, examples = _shares(effects, noise, of_mean)
-    return dataclasses.replace(
-        found,
-        reliability=float(reliable),
-        beyond_noise=float(np.clip(across, -1, 1)) if reliable >= _LEAST else np.nan,
-        of_heads=heads,
-        of_finetunings=finetunings,
-        of_examples=examples,
-    )
+    beyond = float(np.clip(across, -1, 1)) if reliable >= _LEAST else np.nan
+    return Agreement(*numbers, *[reliable, beyond, *_shares(effects, values)])
 
 
 def _between_halves(values: Float[np.ndarray, 'S M P'], *, seed: int) -> Float[np.ndarray, 'S S']:
@@ -130,22 +116,25 @@ def without_noise(correlation: float, *reliabilities: float) -> float:
     return float(np.clip(correlation / reliable, -1, 1))
 
 
-def _shares(effects: OfSeeds, noise: float, of_mean: float) -> tuple[float, float, float]:
+def _shares(effects: OfSeeds, values: Float[np.ndarray, 'S M P']) -> tuple[float, float, float]:
     """Return the shares of masks, of fine-tunings and of examples in the variance of one seed.
 
     The variances by examples are those of one seed's effect and of the mean of all seeds, of which
     follows how much the seeds share. Each part is estimated from mean squares, and at least 0.
     """
     seeds = len(effects)
-    effects = effects - effects.mean(axis=1, keepdims=True)
+    # Only differences between masks count.
+    effects, values = (each - each.mean(axis=1, keepdims=True) for each in (effects, values))
+    noise, of_mean = (
+        float(each.var(axis=-1, ddof=1).mean()) / values.shape[2]
+        for each in (values, values.mean(axis=0))
+    )
     own = (noise - of_mean) * seeds / (seeds - 1)
     within = effects.var(axis=0, ddof=1).mean()
     of_masks = max(effects.mean(axis=0).var(ddof=1) - within / seeds - (noise - own), 0.0)
-    of_seeds = max(within - own, 0.0)
-    whole = of_masks + of_seeds + noise
-    if not whole:
-        return np.nan, np.nan, np.nan
-    return float(of_masks / whole), float(of_seeds / whole), float(noise / whole)
+    parts = np.array([of_masks, max(within - own, 0.0), noise])
+    heads, finetunings, examples = parts / (parts.sum() or np.nan)
+    return float(heads), float(finetunings), float(examples)
 
 
 def _rank_correlation(effects: np.ndarray) -> float:

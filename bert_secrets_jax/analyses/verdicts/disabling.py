@@ -87,24 +87,20 @@ def _over(effects: Effects) -> np.ndarray | None:
     return effects.seeds.difference
 
 
-def _error_over(effects: Effects, seeds: int) -> np.ndarray:
-    """Return the error [M] of the mean over fine-tunings and examples, at its greatest."""
-    low, high = _interval(effects)
-    return (high - low) / 2 / reach(seeds - 1)
-
-
 def _shown(effects: Effects, side: int, bound: float, tests: int = 1) -> np.ndarray:
     """Return the p-values [M] that a difference is not above (1), or not below (-1), a bound.
 
     They are corrected for so many tests. Of several fine-tunings, most have to agree (`by_sign`).
     """
-    each, ends = _over(effects), _interval(effects)
+    each, (low, high) = _over(effects), _interval(effects)
     freedom = np.inf if each is None else len(each) - 1
-    turned = -side * np.stack([np.nan_to_num(effects.difference), ends[0 if side > 0 else 1]])
-    p = np.minimum(tests * over_runs.not_below(-side * bound, turned[0], turned[1], freedom), 1.0)
+    middle, end = np.nan_to_num(effects.difference), low if side > 0 else high
+    p = over_runs.not_below(-side * bound, -side * middle, -side * end, freedom)
+    p = np.minimum(tests * p, 1.0)
     if each is None:
         return p
-    return np.maximum(p, over_runs.by_sign(side * (each - bound), _error_over(effects, len(each))))
+    error = (high - low) / 2 / reach(freedom)
+    return np.maximum(p, over_runs.by_sign(side * (each - bound), error))
 
 
 def _on_mask(
@@ -128,7 +124,7 @@ def _on_mask(
         words += 'Without {name} the score is undefined.'
     else:
         if each is not None:
-            error = _error_over(effects, len(each))[index]
+            error = (high - low) / 2 / reach(len(each) - 1)
             interval = over_runs.median_of(each[:, index], error)
             population, values['runs'] = MOST_FINETUNINGS, len(each)
         interval = 100 * interval[0], 100 * interval[1], 100 * interval[2]

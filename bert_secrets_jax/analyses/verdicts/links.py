@@ -3,6 +3,7 @@
 Shapes: R seeds of a probe, E sentences.
 """
 
+import operator
 from collections.abc import Mapping
 
 import numpy as np
@@ -61,7 +62,7 @@ def position_explains(claim: Claim, tests: Mapping[str, LinkTest]) -> Verdict:
     threshold in each direction if the claim holds, and of the direction that is
     least in favour of it. The interval is of this head alone, although it is chosen.
     """
-    rows = []
+    rows, threshold = [], claims.FRAMES.threshold
     for direction, test in tests.items():
         top = test.top
         # One kind of places that is as good is enough for the claim; the data choose which.
@@ -72,18 +73,16 @@ def position_explains(claim: Claim, tests: Mapping[str, LinkTest]) -> Verdict:
         ]
         p_holds = len(parts) * np.min([part.below[top] for part in parts] or np.nan)
         p_fails = np.max([part.above[top] for part in parts] or np.nan)
-        interval = (np.nan,) * 3
-        if parts:
-            nearest = min(parts, key=lambda part, top=top: part.difference[top])
-            interval = nearest.interval(top, offset=claims.FRAMES.threshold)
-        rows.append((p_holds, p_fails, interval, f'{head_name(*top)} from {direction}'))
+        intervals = [part.interval(top, offset=threshold) for part in parts]
+        nearest = min(intervals, key=operator.itemgetter(0), default=(np.nan,) * 3)
+        rows.append((p_holds, p_fails, nearest, f'{head_name(*top)} from {direction}'))
     p_holds, p_fails, intervals, names = zip(*rows, strict=True)
     heads = sum(test.table.mean.size for test in tests.values())
     # The heads were chosen among all on the same examples, so their being above is corrected.
     p_values = over_runs.capped(np.max(p_holds)), over_runs.capped(np.fmin.reduce(p_fails) * heads)
     # The greatest excess over the threshold, in widths of its interval if these are known.
     estimate, low, high = np.transpose(intervals)
-    excess = (estimate - claims.FRAMES.threshold) / (high - low)
+    excess = (estimate - threshold) / (high - low)
     excess = estimate if np.isnan(excess).all() else excess
     least = int(np.argmax(np.nan_to_num(excess, nan=-np.inf)))
     what = f'attention of {names[least]} along the links minus that elsewhere'
