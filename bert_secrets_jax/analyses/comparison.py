@@ -178,7 +178,7 @@ class Comparison(Result):
 
     def _agreement(self) -> 'plots.Figure':
         heads = [each for each in self.agreements if each.heads]
-        rows = _ends(_ranked(heads), _DRAWN)
+        rows = _extremes(heads, _DRAWN)
         found = {(each.one, each.other, each.statistic): each.within for each in heads}
         pairs = list(dict.fromkeys((each.one, each.other) for each in heads))[:_PAIRS]
         # Names of runs are longer than a panel is wide.
@@ -197,7 +197,7 @@ class Comparison(Result):
 
     def _profiles(self) -> 'plots.Figure':
         panels = {}
-        for statistic in _ends(_ranked(self.agreements), _PANELS):
+        for statistic in _extremes(self.agreements, _PANELS):
             # The analysis stands above its statistic.
             panels[statistic.replace(': ', ':\n', 1)] = {
                 run: _means(grids[statistic])
@@ -371,16 +371,11 @@ def _depth(layers: int) -> np.ndarray:
     return np.linspace(0, 1, layers)
 
 
-def _ends(names: Sequence[str], count: int) -> list[str]:
-    """Return the first and the last of some names, at most so many."""
-    half = count // 2
-    return list(dict.fromkeys([*names[:half], *names[-half:]]))
-
-
-def _ranked(agreements: Sequence[GridAgreement]) -> list[str]:
-    """Return the statistics in the order of how far runs agree, the greatest first."""
+def _extremes(agreements: Sequence[GridAgreement], count: int) -> list[str]:
+    """Return the statistics in which runs agree most, then those in which they agree least."""
     known: dict[str, list[float]] = {}
     for each in agreements:
         if np.isfinite(each.rank):
             known.setdefault(each.statistic, []).append(each.rank)
-    return sorted(known, key=lambda name: -np.mean(known[name]))
+    ranked, half = sorted(known, key=lambda name: -np.mean(known[name])), count // 2
+    return list(dict.fromkeys([*ranked[:half], *ranked[-half:]]))

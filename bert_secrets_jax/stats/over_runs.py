@@ -198,7 +198,7 @@ def all_above(found: Contrasts) -> tuple[float, float]:
     not_above, not_below = found.by_sign
     below = np.maximum(found.below * len(found.below), not_below)
     # An unknown part (NaN) keeps the claim from holding, but another part can still refute it.
-    return float(np.maximum(found.above, not_above).max()), capped(np.fmin.reduce(below))
+    return float(np.maximum(found.above, not_above).max()), min(float(np.fmin.reduce(below)), 1.0)
 
 
 def at_least(p_values: np.ndarray, count: int, by_sign: np.ndarray | float = 0.0) -> float:
@@ -209,7 +209,7 @@ def at_least(p_values: np.ndarray, count: int, by_sign: np.ndarray | float = 0.0
     have to be as small, without a correction (see `all_above`).
     """
     ordered = np.sort(np.nan_to_num(p_values, nan=1.0))
-    by_bonferroni = capped((len(ordered) - count + 1) * ordered[count - 1])
+    by_bonferroni = min(float((len(ordered) - count + 1) * ordered[count - 1]), 1.0)
     return max(by_bonferroni, float(np.sort(by_sign + 0 * ordered)[count - 1]))
 
 
@@ -235,8 +235,3 @@ def not_below(
     """
     half = np.maximum(np.abs(high - estimate), 1e-12)
     return 2 * student.p_above((bound - estimate) / half * student.reach(freedom), freedom)
-
-
-def capped(p_value: float) -> float:
-    """Return a corrected p-value as one of at most 1."""
-    return float(np.minimum(p_value, 1.0))

@@ -196,10 +196,9 @@ def few_are_heterogeneous(
         return verdict.verdict_on(claim, found, what)
     if not np.isnan(p_values).any():
         share, low, high = corrected
-        p_values = (
-            over_runs.capped(float(over_runs.not_below(claim.threshold, share, high))),
-            over_runs.capped(float(over_runs.not_below(-claim.threshold, -share, -low))),
-        )
+        p_if_false = over_runs.not_below(claim.threshold, share, high)
+        p_if_true = over_runs.not_below(-claim.threshold, -share, -low)
+        p_values = float(p_if_false), float(p_if_true)
     # Mistakes are corrected in the mean over models.
     several = found.runs >= over_runs.FEWEST_FOR_MOST
     of_mean: dict[str, Any] = {'population': ANY_FINETUNING} if several else {}

@@ -234,7 +234,7 @@ def same_heads_are_needed(effects: Mapping[str, Effects]) -> Verdict:
         numbers |= {f'first_{place}': names[first], f'second_{place}': names[second]}
     return verdict.verdict_of(
         claims.SAME_HEADS,
-        (over_runs.capped(p_if_false), over_runs.capped(2 * len(names) * p_if_true)),
+        (p_if_false, 2 * len(names) * p_if_true),
         interval,
         '{task_1} needs {first_1} and {second_1} most, {task_2} {first_2} and {second_2}: '
         '{shared} of them {shared:|is|are} shared. On {task}, losing {one} instead of {other} '

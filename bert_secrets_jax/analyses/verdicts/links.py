@@ -42,7 +42,7 @@ def heads_follow_links(test: LinkTest) -> Verdict:
         for null, part in zip(nulls.values(), parts, strict=True)
     ]
     p_of_less = np.nan_to_num(np.max(p_of_less, axis=0), nan=1.0)
-    p_values = over_runs.capped(p_of_less.min()), over_runs.capped(p_of_more.max())
+    p_values = p_of_less.min(), p_of_more.max()
     known = np.array([np.nan_to_num(part.difference, nan=np.inf) for part in parts])
     beyond = known.min(axis=0)
     order = np.where(test.real, beyond + 1, np.where(np.isinf(beyond), -np.inf, beyond))
@@ -79,7 +79,7 @@ def position_explains(claim: Claim, tests: Mapping[str, LinkTest]) -> Verdict:
     p_holds, p_fails, intervals, names = zip(*rows, strict=True)
     heads = sum(test.table.mean.size for test in tests.values())
     # The heads were chosen among all on the same examples, so their being above is corrected.
-    p_values = over_runs.capped(np.max(p_holds)), over_runs.capped(np.fmin.reduce(p_fails) * heads)
+    p_values = np.max(p_holds), np.fmin.reduce(p_fails) * heads
     # The greatest excess over the threshold, in widths of its interval if these are known.
     estimate, low, high = np.transpose(intervals)
     excess = (estimate - threshold) / (high - low)

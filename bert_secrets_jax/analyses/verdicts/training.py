@@ -134,7 +134,7 @@ def finetuning_gains(gains: Mapping[str, Gain]) -> Verdict:
     too_low, too_high = np.maximum((too_low, too_high), over_runs.by_sign(inside, error))
     low, high = np.maximum((low, high), over_runs.by_sign(-inside, error) / 2)
     # Both must be refuted for it to hold; either one refutes it, and two are tried.
-    p_values = max(too_low, too_high), over_runs.capped(2 * min(low, high))
+    p_values = max(too_low, too_high), 2 * min(low, high)
     interval, words = student.interval(difference, float(error), freedom), ''
     several: dict[str, Any] = {}
     too_few = 1 < runs < over_runs.FEWEST_FOR_MOST

@@ -76,16 +76,16 @@ def verdict_of(
 ) -> Verdict:
     """Return a verdict of Python's own numbers.
 
-    P-values are those if the claim is false, and if it is true. An interval begins with the
-    estimate, and both stand where the template has '{number}'. Without a template, it tells them
-    and the threshold; `more` follows it. `otherwise` is the verdict where neither p-value decides.
-    Fields that no `Verdict` has are further numbers of the sentence.
+    P-values are those if the claim is false, and if it is true; above 1, they count as 1. An
+    interval begins with the estimate, and both stand where the template has '{number}'. Without a
+    template, it tells them and the threshold; `more` follows it. `otherwise` is the verdict where
+    neither p-value decides. Fields that no `Verdict` has are further numbers of the sentence.
     """
     template = (
         template
         or f'The {{what}} is {{number}}. The claim needs {claim.side} than {{threshold:g}}.'
     )
-    p_if_false, p_if_true = map(float, p_values)
+    p_if_false, p_if_true = (float(np.minimum(each, 1.0)) for each in p_values)
     estimate, low, high = map(float, interval)
     decided = DOES_NOT_HOLD if p_if_true <= LEVEL else otherwise
     known = {name: fields.pop(name) for name in _FIELDS & fields.keys()}
