@@ -45,7 +45,7 @@ from bert_secrets_jax.stats.selection import ChosenElsewhere as ChosenElsewhere
 from bert_secrets_jax.stats.selection import SelectedGain as SelectedGain
 from bert_secrets_jax.stats.selection import gain_of_choice as gain_of_choice
 from bert_secrets_jax.stats.selection import selected_gain as selected_gain
-from bert_secrets_jax.stats.student import LEVEL, POWER, p_even
+from bert_secrets_jax.stats.student import LEVEL, p_even
 
 # In fewer examples, little is known of the tails of what a correlation is made from.
 FEWEST_FOR_CORRELATIONS = 50
@@ -90,7 +90,7 @@ def assess(
     if metric in confusion.METRICS:
         counted = count(*given)
         low, high = score_limits(counted, below=0.025, above=0.025)
-        critical, detectable = smallest_effects(counted, level=level, power=POWER)
+        critical, detectable = smallest_effects(counted, level=level)
         tost, beyond = against_margin(counted, MARGIN)
         if metric in ('accuracy', 'f1_micro'):
             test, p_value = 'exact McNemar', mcnemar(*given[1:])
@@ -104,7 +104,7 @@ def assess(
         low, high = influence.limits(difference, parts, of_one=of_one)
         error = parts.std(axis=1, ddof=1) / np.sqrt(len(labels))
         critical, detectable = smallest_effects_on_correlation(
-            error, float(scores[0]), len(labels), level=level, power=POWER
+            error, float(scores[0]), len(labels), level=level
         )
         # A loss is found against what unseen texts may gain.
         least = of_one[1] * influence.share_unseen(level / 2, len(labels))
