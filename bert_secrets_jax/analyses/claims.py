@@ -11,7 +11,7 @@ from bert_secrets_jax.analyses.verdicts import Verdict
 from bert_secrets_jax.names import filled
 from bert_secrets_jax.runs.call import Call
 from bert_secrets_jax.runs.findings import measured
-from bert_secrets_jax.runs.result import Badge, Result
+from bert_secrets_jax.runs.result import Badge, Result, given_by
 
 # How many claims have each verdict, in the order of a page.
 _COUNTS = {
@@ -123,4 +123,6 @@ def claims(*results: Result) -> Claims:
                 f'{type(result).__name__} is not a result: give what functions of `bs.analyses` '
                 'return.'
             )
-    return Claims(several.decided(results), *several.unlearnt(results))
+    seeds, disabled = (given_by(results, name) for name in ('unlearnt', 'disabled'))
+    disabled_unlearnt = bool(disabled) and not disabled[0].learnt
+    return Claims(several.decided(results), seeds[0] if seeds else (), disabled_unlearnt)

@@ -45,33 +45,22 @@ _CLAIMS = tuple(
 
 
 def decided(results: Sequence[Result]) -> tuple[Verdict, ...]:
-    """Return the verdict on each claim of the paper, and on those of others that results decide."""
-    found, paper_of_all = verdicts_of(results), verdicts.PRETRAINING.paper
-    return tuple(
-        found.get(claim) or verdicts.not_measured(claim)
-        for claim in dict.fromkeys((*_CLAIMS, *found))
-        if claim in found or claim.paper == paper_of_all
-    )
+    """Return the verdict on each claim of the paper, and on those of others that results decide.
 
-
-def verdicts_of(results: Sequence[Result]) -> dict[Claim, Verdict]:
-    """Return the verdicts on all claims that results of one model decide, alone or together.
-
-    Where several results are from one analysis, the first is used. Verdicts of fine-tuned models
-    stand for those of the model as it is.
+    Results are of one model, and decide alone or together. Where several are from one analysis, the
+    first is used. Verdicts of fine-tuned models stand for those of the model as it is.
     """
     alone = list({type(each): each for each in reversed(results)}.values())[::-1]
     alone.sort(key=lambda each: 'attention after fine-tuning' not in each.gives())
     found: dict[Claim, Verdict] = {}
     for verdict in (*(each for result in alone for each in result.verdicts()), *_together(results)):
         found.setdefault(verdict.claim, verdict)
-    return found
-
-
-def unlearnt(results: Sequence[Result]) -> tuple[tuple[int, ...], bool]:
-    """Return the seeds whose model learnt nothing, and whether the disabled one learnt nothing."""
-    seeds, disabled = (given_by(results, name) for name in ('unlearnt', 'disabled'))
-    return seeds[0] if seeds else (), bool(disabled) and not disabled[0].learnt
+    paper_of_all = verdicts.PRETRAINING.paper
+    return tuple(
+        found.get(claim) or verdicts.not_measured(claim)
+        for claim in dict.fromkeys((*_CLAIMS, *found))
+        if claim in found or claim.paper == paper_of_all
+    )
 
 
 def claims_over_tasks(tasks: Mapping[str, Sequence[Result]]) -> dict[str, tuple[Verdict, ...]]:
