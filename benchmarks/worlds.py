@@ -15,13 +15,13 @@ from bert_secrets_jax.ablation.masked_lm import assess_losses
 from bert_secrets_jax.ablation.outcomes import assess_outcomes
 from bert_secrets_jax.ablation.retrieval import assess_retrieval
 from bert_secrets_jax.stats import influence, over_runs, seeds, selection, sequential, student
-from bert_secrets_jax.stats.average import mean_effect
 from bert_secrets_jax.stats.correlations import rank_agreement
 from bert_secrets_jax.stats.effects import Effects, Outcome
+from bert_secrets_jax.stats.influence import mean_effect
 from bert_secrets_jax.stats.means import assess_means
 from bert_secrets_jax.stats.resampling import sign_flip_test
-from bert_secrets_jax.stats.shares import wilson
 from bert_secrets_jax.stats.significance import MARGIN, assess, selected_gain
+from bert_secrets_jax.stats.student import wilson
 
 MASKS = 10
 LOSS = Outcome('loss', 'nats', 1.0, more_is_better=False)
@@ -372,7 +372,7 @@ def the_best_answers(rng, world, size, metric='accuracy'):
     """The same of answers, where all are as good as the intact model, or but few."""
     masked, *given = classified(rng, 'normal' if world in LEADS else world, size, masks=40)
     gains = of_the_best(world, 0.1)
-    found = selected_gain(metric, masked(-gains[:, None]), *given, splits=1, repeats=1)
+    found = selected_gain(metric, masked(-gains[:, None]), *given, repeats=1)
     truth = score_of(metric, 0.75 + gains[found.best]) - score_of(metric, 0.75)
     return {'covered': holds(found.low, found.high, truth)}
 

@@ -87,7 +87,7 @@ class Ablation(Disabled):
     """
 
     title: ClassVar[str] = 'Disabling heads and layers'
-    FORMAT: ClassVar[int] = 8
+    FORMAT: ClassVar[int] = 9
 
     own_corpus: bool = False
 

@@ -40,10 +40,9 @@ from bert_secrets_jax.analyses.declaration import analysis
 from bert_secrets_jax.compute import Compute
 from bert_secrets_jax.data.tasks import Example
 from bert_secrets_jax.devices import MASKS
-from bert_secrets_jax.runs import verdict as populations
 from bert_secrets_jax.runs.findings import noted
 from bert_secrets_jax.runs.result import framed
-from bert_secrets_jax.stats.effects import Agreement
+from bert_secrets_jax.stats.effects import ANY_FINETUNING, THIS_MODEL, Agreement
 from bert_secrets_jax.stats.seeds import as_one_seed
 from bert_secrets_jax.stats.student import LEVEL
 
@@ -73,7 +72,7 @@ class AblationOverSeeds(Disabled):
     """
 
     title: ClassVar[str] = 'Disabling heads and layers, over fine-tunings'
-    FORMAT: ClassVar[int] = 8
+    FORMAT: ClassVar[int] = 9
 
     seeds: tuple[int, ...]
 
@@ -82,7 +81,7 @@ class AblationOverSeeds(Disabled):
     @property
     def population(self) -> str:
         """The population of the means, their intervals and what is significant."""
-        return populations.population(len(self.seeds))
+        return THIS_MODEL if len(self.seeds) < 2 else ANY_FINETUNING
 
     @property
     def over(self) -> str:

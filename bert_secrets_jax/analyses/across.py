@@ -121,20 +121,22 @@ class Across(Result):
             template='{estimate} {unit} {estimate:|has|have} one main pattern in all {sample_of}.',
             **of,
         )
-        return [*self._hardly_spelt(of), same, *self._least(of)]
-
-    def _hardly_spelt(self, of: Mapping[str, Any]) -> list[Finding]:
-        """Return the warnings about corpora whose language the tokenizer was not made for."""
-        template = (
-            'A wordpiece spells only {estimate:.1f} bytes of "{where}": the tokenizer is hardly '
-            'made for its language.'
-        )
-        said = {'unit': 'bytes', 'template': template, 'warning': True, **of}
-        return [
-            measured(f'{name}: bytes of a wordpiece', each, where=name, **said)
+        # Corpora whose language the tokenizer was not made for.
+        hardly_spelt = [
+            measured(
+                f'{name}: bytes of a wordpiece',
+                each,
+                unit='bytes',
+                warning=True,
+                template='A wordpiece spells only {estimate:.1f} bytes of "{where}": the tokenizer '
+                'is hardly made for its language.',
+                where=name,
+                **of,
+            )
             for name, each in self.spelt.items()
             if each < _ENOUGH_BYTES
         ]
+        return [*hardly_spelt, same, *self._least(of)]
 
     def _least(self, of: Mapping[str, Any]) -> list[Finding]:
         """Return the statistic in which heads agree least, beside noise."""

@@ -11,7 +11,7 @@ from bert_secrets_jax.analyses.verdicts import Verdict
 from bert_secrets_jax.names import filled
 from bert_secrets_jax.runs.call import Call
 from bert_secrets_jax.runs.findings import measured
-from bert_secrets_jax.runs.result import Badge, Result
+from bert_secrets_jax.runs.result import Badge, Result, given_by
 
 # How many claims have each verdict, in the order of a page.
 _COUNTS = {
@@ -51,6 +51,14 @@ class Claims(Result):
         found = Counter(each.verdict for each in self.decided)
         parts = [filled(said, {'n': found[each]}) for each, said in _COUNTS.items() if found[each]]
         papers = dict.fromkeys(each.claim.paper for each in self.decided)
+        doubt = self.disabled_unlearnt * (
+            'The model whose heads were disabled has not learnt its task: verdicts on that '
+            'describe noise. '
+        )
+        if self.unlearnt:
+            seeds = ' and '.join(map(str, self.unlearnt))
+            doubt = f'Not learnt: {"seeds" if len(self.unlearnt) > 1 else "seed"} {seeds}. '
+            doubt += 'Verdicts on fine-tuned models describe noise. '
         return [
             measured(
                 'claims that hold',
@@ -62,23 +70,9 @@ class Claims(Result):
                 template='{doubt}{sample:claim|claims} of {papers}: {counts}.',
                 counts=', '.join(parts),
                 papers='the paper' if len(papers) == 1 else 'papers',
-                doubt=self._warning(),
+                doubt=doubt,
             )
         ]
-
-    def _warning(self) -> str:
-        """Return the sentence that verdicts describe noise, where models have learnt nothing."""
-        seeds = {'count': len(self.unlearnt), 'seeds': ' and '.join(map(str, self.unlearnt))}
-        if self.unlearnt:
-            return filled(
-                'Not learnt: {count:|seed|seeds} {seeds}. '
-                'Verdicts on fine-tuned models describe noise. ',
-                seeds,
-            )
-        return self.disabled_unlearnt * (
-            'The model whose heads were disabled has not learnt its task: verdicts on that '
-            'describe noise. '
-        )
 
     def badges(self):
         ordered = sorted(self.decided, key=lambda each: [*_COUNTS].index(each.verdict))
@@ -129,4 +123,6 @@ def claims(*results: Result) -> Claims:
                 f'{type(result).__name__} is not a result: give what functions of `bs.analyses` '
                 'return.'
             )
-    return Claims(several.decided(results), *several.unlearnt(results))
+    seeds, disabled = (given_by(results, name) for name in ('unlearnt', 'disabled'))
+    disabled_unlearnt = bool(disabled) and not disabled[0].learnt
+    return Claims(several.decided(results), seeds[0] if seeds else (), disabled_unlearnt)

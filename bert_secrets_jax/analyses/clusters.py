@@ -20,7 +20,7 @@ from bert_secrets_jax.measure.statistics import head_divergences
 from bert_secrets_jax.model.weights import Pretrained
 from bert_secrets_jax.names import head_name
 from bert_secrets_jax.runs.findings import measured
-from bert_secrets_jax.runs.result import Finding, Result, drawn
+from bert_secrets_jax.runs.result import Result, drawn
 
 SOURCE = 'Clark et al. 2019, section 6, Figure 6'
 DIVERGENCE = 'divergence between heads'
@@ -162,12 +162,7 @@ class Clusters(Result):
         # A single layer, or single heads of layers, leave nothing to compare.
         if not np.isfinite(layers.between - layers.within):
             return [most_similar]
-        return [self._of_layers(), most_similar]
-
-    def _of_layers(self) -> Finding:
-        """Return whether heads of one layer are more alike than others."""
-        layers = self.layers
-        return measured(
+        of_layers = measured(
             'heads of different layers less heads of one layer',
             layers.between - layers.within,
             unit='nats',
@@ -181,6 +176,7 @@ class Clusters(Result):
             within=layers.within,
             between=layers.between,
         )
+        return [of_layers, most_similar]
 
 
 @analysis(

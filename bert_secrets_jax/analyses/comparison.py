@@ -6,6 +6,7 @@ Shapes: L layer, N head.
 import collections
 import dataclasses
 import itertools
+import operator
 import string
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -19,9 +20,8 @@ from bert_secrets_jax.analyses.common.claims import claims_over_tasks, decided, 
 from bert_secrets_jax.analyses.verdicts import Verdict
 from bert_secrets_jax.checks import check_enough
 from bert_secrets_jax.runs.findings import measured
-from bert_secrets_jax.runs.result import Figures, Finding, Result, class_title, framed
-from bert_secrets_jax.stats.correlations import RankAgreement, jackknife_interval, spearman
-from bert_secrets_jax.stats.resampling import jackknife
+from bert_secrets_jax.runs.result import Figures, Result, class_title, framed
+from bert_secrets_jax.stats.correlations import RankAgreement, jackknifed, spearman
 
 if TYPE_CHECKING:
     import pandas
@@ -86,50 +86,61 @@ class Comparison(Result):
     missing: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
 
     def frames(self):
-        corrected = self.corrected
-        shown = {
-            (claim, run): verdict
-            if np.isnan(p_value)
-            else f'{after} (p = {p_value:.2g}; {adjusted:.2g})'
-            for claim, run, verdict, p_value, adjusted, after, _ in corrected
-        }
-        claims = [each.claim for found in self.claims.values() for each in found]
+        columns = dict.fromkeys(itertools.chain.from_iterable(self.rows.values()))
         rows = [
-            (
-                claim,
-                source,
-                *(shown.get((claim, run), verdicts.NOT_MEASURED) for run in self.claims),
-            )
-            for claim, source in dict.fromkeys((each.text, each.source) for each in claims)
+            (run, *(row.get(column, '–') for column in columns)) for run, row in self.rows.items()
         ]
         by_model = [(model, each) for model, found in self.over_tasks.items() for each in found]
         over_tasks = verdicts_frame([each for _, each in by_model])
         over_tasks.insert(0, 'model', [model for model, _ in by_model])
         over_tasks.attrs['shown'] = ['model', *over_tasks.attrs['shown']]
         over_tasks.attrs['caption'] = 'Each claim about several tasks, with its verdict.'
-        columns = dict.fromkeys(itertools.chain.from_iterable(self.rows.values()))
         return {
-            'runs': framed(
-                ('run', *columns),
-                [
-                    (run, *(row.get(column, '–') for column in columns))
-                    for run, row in self.rows.items()
-                ],
-                'Headline numbers. A dash: not measured.',
-            ),
+            'runs': framed(('run', *columns), rows, 'Headline numbers. A dash: not measured.'),
+            **self._frames_of_claims(by_model),
+            'claims_over_tasks': over_tasks,
+            **self._frames_of_heads(),
+        }
+
+    def _frames_of_claims(
+        self, over_tasks: Sequence[tuple[str, Verdict]]
+    ) -> 'dict[str, pandas.DataFrame]':
+        tests = [(run, each) for run, found in self.claims.items() for each in found]
+        # Those of Clark et al. are only tested where their measurements are.
+        claims = list(dict.fromkeys(each.claim for _, each in tests))
+        tests.sort(key=lambda test: claims.index(test[1].claim))
+        tests += over_tasks
+        adjusted = verdicts.corrected(
+            [each.claim for _, each in tests], [each.p for _, each in tests]
+        )
+        rows, shown = [], {}
+        for (name, each), p_value in zip(tests, adjusted.tolist(), strict=True):
+            claim, after = each.claim.text, each.after(p_value)
+            rows.append((claim, name, each.verdict, each.p, p_value, after, each.population))
+            if not np.isnan(each.p):
+                after = f'{after} (p = {each.p:.2g}; {p_value:.2g})'
+            shown[claim, name] = after
+        wide = [
+            (
+                each.text,
+                each.source,
+                *(shown.get((each.text, run), verdicts.NOT_MEASURED) for run in self.claims),
+            )
+            for each in claims
+        ]
+        return {
             'claims': framed(
                 ('claim', 'source', *self.claims),
-                rows,
+                wide,
                 'Which claims hold in each run, if all are tested together. In brackets: p alone, '
                 'and together.',
             ),
             'claims_corrected': framed(
                 ('claim', 'run', 'verdict', 'p', 'p_corrected', 'verdict_corrected', 'for'),
-                corrected,
+                rows,
                 'Every test of every claim.',
             ),
-            'claims_over_tasks': over_tasks,
-        } | self._frames_of_heads()  # fmt: skip
+        }
 
     def _frames_of_heads(self) -> 'dict[str, pandas.DataFrame]':
         if not self.agreements:
@@ -167,7 +178,7 @@ class Comparison(Result):
 
     def _agreement(self) -> 'plots.Figure':
         heads = [each for each in self.agreements if each.heads]
-        rows = _ends(_ranked(heads), _DRAWN)
+        rows = _extremes(heads, _DRAWN)
         found = {(each.one, each.other, each.statistic): each.within for each in heads}
         pairs = list(dict.fromkeys((each.one, each.other) for each in heads))[:_PAIRS]
         # Names of runs are longer than a panel is wide.
@@ -186,7 +197,7 @@ class Comparison(Result):
 
     def _profiles(self) -> 'plots.Figure':
         panels = {}
-        for statistic in _ends(_ranked(self.agreements), _PANELS):
+        for statistic in _extremes(self.agreements, _PANELS):
             # The analysis stands above its statistic.
             panels[statistic.replace(': ', ':\n', 1)] = {
                 run: _means(grids[statistic])
@@ -198,31 +209,31 @@ class Comparison(Result):
         )
 
     def findings(self):
-        pairs: dict[tuple[str, str], list[GridAgreement]] = {}
-        for each in self.agreements:
-            pairs.setdefault((each.one, each.other), []).append(each)
-        found = [finding for pair, members in pairs.items() for finding in _told(*pair, members)]
+        found = []
+        pairs = itertools.groupby(self.agreements, operator.attrgetter('one', 'other'))
+        for (one, other), group in pairs:
+            members = list(group)
+            ranks = np.array([each.rank for each in members])
+            known = ranks[np.isfinite(ranks)]
+            if not len(known):
+                continue
+            what, how = 'layers', 'at the same relative depth'
+            if any(each.heads for each in members):
+                what, how = 'heads', 'within layers'
+            finding = measured(
+                f'{what}: {one}, {other}',
+                float(np.median(known)),
+                unit='rank correlation',
+                sample=len(known),
+                sample_of='statistics',
+                source='agreement of grids of heads',
+                template='{What} of {one} and {other} agree by a rank correlation of '
+                '{estimate:.2f} {how} (median).',
+                numbers={'What': what.capitalize(), 'one': one, 'other': other, 'how': how},
+            )
+            found.append(finding)
         found.sort(key=lambda each: -each.estimate)
         return found[:1] + found[1:][-1:]
-
-    @property
-    def corrected(self) -> list[tuple[str, str, str, float, float, str, str]]:
-        """Each test: claim, run or model, verdict, p-value, both corrected, and its population."""
-        tests = [(name, each) for name, found in self.claims.items() for each in found]
-        # Those of Clark et al. are only tested where their measurements are.
-        order = list(dict.fromkeys(verdict.claim for _, verdict in tests))
-        tests.sort(key=lambda test: order.index(test[1].claim))
-        tests += [(name, each) for name, found in self.over_tasks.items() for each in found]
-        adjusted = verdicts.corrected(
-            [verdict.claim for _, verdict in tests], [verdict.p for _, verdict in tests]
-        )
-        return [
-            (
-                each.claim.text, name, each.verdict, each.p, p_value, each.after(p_value),
-                each.population,
-            )
-            for (name, each), p_value in zip(tests, adjusted.tolist(), strict=True)
-        ]  # fmt: skip
 
     def notes(self):
         notes = [
@@ -342,14 +353,10 @@ def agreement(one: Float[np.ndarray, 'L N'], other: Float[np.ndarray, 'L N']) ->
     """
     # A layer of which nothing is known is no part of the sample.
     known = ~np.isnan(one).all(axis=1)
-    one, other, layers = one[known], other[known], int(known.sum())
-
-    def rank_without(left: slice) -> float:
-        return spearman(*(np.delete(each, left, axis=0) for each in (one, other)))
-
-    estimate = spearman(one, other)
-    without = jackknife(rank_without, layers, layers)
-    return RankAgreement(estimate, *jackknife_interval(estimate, [without]))
+    both = one[known], other[known]
+    return jackknifed(
+        lambda left: spearman(*(np.delete(each, left, axis=0) for each in both)), int(known.sum())
+    )
 
 
 def _means(grid: Float[np.ndarray, 'L N']) -> Float[np.ndarray, 'L']:
@@ -364,37 +371,11 @@ def _depth(layers: int) -> np.ndarray:
     return np.linspace(0, 1, layers)
 
 
-def _ends(names: Sequence[str], count: int) -> list[str]:
-    """Return the first and the last of some names, at most so many."""
-    half = count // 2
-    return list(dict.fromkeys([*names[:half], *names[-half:]]))
-
-
-def _ranked(agreements: Sequence[GridAgreement]) -> list[str]:
-    """Return the statistics in the order of how far runs agree, the greatest first."""
+def _extremes(agreements: Sequence[GridAgreement], count: int) -> list[str]:
+    """Return the statistics in which runs agree most, then those in which they agree least."""
     known: dict[str, list[float]] = {}
     for each in agreements:
         if np.isfinite(each.rank):
             known.setdefault(each.statistic, []).append(each.rank)
-    return sorted(known, key=lambda name: -np.mean(known[name]))
-
-
-def _told(one: str, other: str, members: Sequence[GridAgreement]) -> Iterator[Finding]:
-    """Yield how far the heads of two runs agree, or their layers without counterparts."""
-    what, how = 'layers', 'at the same relative depth'
-    if any(each.heads for each in members):
-        what, how = 'heads', 'within layers'
-    ranks = np.array([each.rank for each in members])
-    known = ranks[np.isfinite(ranks)]
-    if len(known):
-        yield measured(
-            f'{what}: {one}, {other}',
-            float(np.median(known)),
-            unit='rank correlation',
-            sample=len(known),
-            sample_of='statistics',
-            source='agreement of grids of heads',
-            template='{What} of {one} and {other} agree by a rank correlation of {estimate:.2f} '
-            '{how} (median).',
-            numbers={'What': what.capitalize(), 'one': one, 'other': other, 'how': how},
-        )
+    ranked, half = sorted(known, key=lambda name: -np.mean(known[name])), count // 2
+    return list(dict.fromkeys([*ranked[:half], *ranked[-half:]]))

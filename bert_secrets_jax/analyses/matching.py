@@ -146,11 +146,8 @@ def _divergences(one: Pretrained, other: Pretrained, texts: Sequence[Text], sett
     batches, others = (
         batches_of(model, texts, settings, annotated=False) for model in (one, other)
     )
-    alike = all(
-        np.array_equal(ours.input_ids, theirs.input_ids)
-        for ours, theirs in zip(batches, others, strict=False)
-    )
-    if len(batches) != len(others) or not alike:
+    ids = ([batch.input_ids for batch in each] for each in (batches, others))
+    if len(batches) != len(others) or not all(map(np.array_equal, *ids)):
         raise ValueError('The models read other wordpieces: maps can only be compared on the same.')
     shown = with_progress(batches, 'Matching')
     mean = stream((one, other), shown, {'divergences': _between})['divergences'].mean

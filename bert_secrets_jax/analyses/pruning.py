@@ -11,7 +11,7 @@ from typing import Annotated, Any, ClassVar
 import numpy as np
 from absl import logging
 
-from bert_secrets_jax import plots
+from bert_secrets_jax import paper, plots
 from bert_secrets_jax.ablation.masks import describe
 from bert_secrets_jax.analyses import verdicts
 from bert_secrets_jax.analyses.common import models as arguments
@@ -25,7 +25,6 @@ from bert_secrets_jax.data.tasks import Example, as_examples
 from bert_secrets_jax.finetune.metrics import BELOW_ZERO
 from bert_secrets_jax.finetune.metrics import TITLES as METRIC_TITLES
 from bert_secrets_jax.model.weights import check_whole, save_pretrained
-from bert_secrets_jax.paper import michel
 from bert_secrets_jax.pruning import curves as stepwise
 from bert_secrets_jax.pruning.curves import ANEW, RANDOM, Curve, PrunedModel, over_steps
 from bert_secrets_jax.pruning.outliers import FEWEST_DRAWS
@@ -144,9 +143,7 @@ class Pruning(Result):
                 high=most,
                 where_chosen_points=[100 * each.where_chosen for each in chosen],
                 heads_removed=[describe(each.mask) for each in chosen],
-                published_share_that_can_go=np.array(
-                    michel.PRUNABLE.get(self.subject.task or '', np.nan)
-                ),
+                published_share_that_can_go=np.array(paper.prunable(self.subject.task)),
             ),
             'heads': grids_frame(
                 {'share_of_steps_kept': np.stack([*self.stays.values()]).mean(axis=1)},

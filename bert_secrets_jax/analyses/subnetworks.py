@@ -15,7 +15,7 @@ import scipy.stats
 from absl import logging
 from jaxtyping import Float
 
-from bert_secrets_jax import plots
+from bert_secrets_jax import paper, plots
 from bert_secrets_jax.ablation.masks import describe
 from bert_secrets_jax.ablation.resumable import sweep_examples
 from bert_secrets_jax.ablation.sweep import Swept
@@ -34,7 +34,6 @@ from bert_secrets_jax.finetune.config import FinetuneConfig
 from bert_secrets_jax.finetune.metrics import BELOW_ZERO, TITLES
 from bert_secrets_jax.finetune.train import Finetuned, finetune
 from bert_secrets_jax.model.weights import Pretrained, check_whole
-from bert_secrets_jax.paper import prasanna
 from bert_secrets_jax.pruning import removal as kinds
 from bert_secrets_jax.pruning.curves import fleiss_kappa, masks_by_gradients, sparsest
 from bert_secrets_jax.pruning.removal import GOOD, KINDS
@@ -91,6 +90,7 @@ class Subnetworks(Result):
         pruned, retrained = self._points.values()
         difference, low, high = mean_interval(retrained - retrained[0])
         sizes = [self.masks[kind].sum(axis=(1, 2)).astype(int) for kind in KINDS]
+        least, greatest = paper.kappa()
         return {
             'scores': table(
                 f'{TITLES[self.metric]} with these heads alone, as they are and trained again. '
@@ -113,7 +113,7 @@ class Subnetworks(Result):
             ),
             'survivors': table(
                 'The heads that the good subnetwork of each seed lacks, and how far seeds agree '
-                f"(Fleiss' kappa; published: {prasanna.KAPPA[0]} to {prasanna.KAPPA[1]}).",
+                f"(Fleiss' kappa; published: {least} to {greatest}).",
                 seed=self.seeds,
                 heads=self.kept,
                 removed=list(map(describe, self.masks[GOOD])),
@@ -159,8 +159,8 @@ class Subnetworks(Result):
     @property
     def _published(self) -> np.ndarray:
         """The published scores [4]; NaN for a task without them."""
-        found = prasanna.SUBNETWORKS.get(self.subject.task or '')
-        return np.array([getattr(found, name, np.nan) for name in ('full', *KINDS)])
+        found = paper.subnetworks(self.subject.task)
+        return np.array([found.get(name, np.nan) for name in ('full', *KINDS)])
 
     @property
     def _points(self) -> dict[str, np.ndarray]:

@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 import numpy as np
 from jaxtyping import Bool, Float
 
-from bert_secrets_jax import plots
+from bert_secrets_jax import paper, plots
 from bert_secrets_jax.analyses import verdicts
 from bert_secrets_jax.analyses.common import marks
 from bert_secrets_jax.analyses.common.links import beyond
@@ -46,7 +46,6 @@ from bert_secrets_jax.measure.stream import Reduction, stream
 from bert_secrets_jax.measure.word_links import ALL, WAYS
 from bert_secrets_jax.model.bert import init_params
 from bert_secrets_jax.model.weights import Pretrained, without_head
-from bert_secrets_jax.paper import clark
 from bert_secrets_jax.plots.kinds import plain_relation
 from bert_secrets_jax.runs.cost import Cost
 from bert_secrets_jax.runs.findings import extreme, how_many, noted
@@ -97,17 +96,19 @@ class SyntaxHeads(RelationHeads, Result):
     @property
     def published_gains(self) -> dict[str, tuple[float, float, int]] | None:
         """The gain of the heads over the offset by the paper's relations; None of other links."""
+        known = paper.relations()
         found = {
             name: self.gain_of(place)
             for place, name in enumerate(self.relations)
-            if name in clark.RELATIONS and name != ALL
+            if name in known and name != ALL
         }
         return found if self._has_published else None
 
     @property
     def _has_published(self) -> bool:
         """Whether the links are of the paper's kinds, and not such as coreference."""
-        return any(name in clark.RELATIONS for name in (*self.relations[:-1], *self.few))
+        known = paper.relations()
+        return any(name in known for name in (*self.relations[:-1], *self.few))
 
     @property
     def finds(self) -> Bool[np.ndarray, 'R L N 2']:
@@ -229,7 +230,7 @@ class SyntaxHeads(RelationHeads, Result):
         )
 
     def _relations(self):
-        known = clark.RELATIONS if self._has_published else {}
+        known = paper.relations() if self._has_published else {}
         published = [
             (each.head, each.accuracy, each.baseline) if each else _UNPUBLISHED
             for each in map(known.get, self.relations)

@@ -4,7 +4,7 @@ There is one function per table and figure. Those of a task take its title or na
 'sts-b') and return None for any other task, where nothing was published. Arrays are the caller's
 own, in float64; shares and scores lie between 0 and 1. Table 1 is as printed; figures are
 digitised, and `digitisation_error` says how exactly. All models are BERT-base: 12 layers of 12
-heads. Other papers' numbers are in `what_bert_looks_at`, `outlier_dimensions` and `mixing_ratios`.
+heads. Other papers' numbers are in the functions from `what_bert_looks_at` to `subnetworks`.
 """
 
 import dataclasses
@@ -99,6 +99,21 @@ class LooksAt:
     entropy_error: float
 
 
+@dataclasses.dataclass(frozen=True)
+class PublishedRelation:
+    """A row of Table 1 of Clark et al. (2019): the share of dependents whose head a head finds.
+
+    It is of the best head of BERT-base. The baseline is the same of the best fixed offset. Layer
+    and head count from 1.
+    """
+
+    name: str
+    head: str
+    accuracy: float
+    baseline: float
+    offset: int
+
+
 def what_bert_looks_at() -> LooksAt:
     """Return what Clark et al. (2019) published of the attention of BERT-base."""
     clark = _published()['clark_2019']
@@ -134,6 +149,32 @@ def mixing_ratios() -> dict[str, dict[str, float]]:
         model: {way: percent / 100 for way, percent in ratios.items()}
         for model, ratios in _published()['kobayashi_2021']['mixing_ratios_percent'].items()
     }
+
+
+def relations() -> dict[str, PublishedRelation]:
+    """Return Table 1 of Clark et al. (2019), by the relations of Universal Dependencies."""
+    rows = _published()['clark_2019']['relations']
+    return {name: PublishedRelation(**row) for name, row in rows.items()}
+
+
+def prunable(task: str | None) -> float:
+    """Return the share of heads that BERT-base can lose on a task (Michel et al. 2019), or NaN."""
+    return _published()['michel_2019']['prunable'].get(task, float('nan'))
+
+
+def subnetworks(task: str | None) -> dict[str, float]:
+    """Return the scores of BERT-base and of its subnetworks that Prasanna et al. (2020) published.
+
+    They are those of the 'full' model, and of 'good', 'random' and 'bad' subnetworks, which are
+    trained again from pre-trained weights; none for a task without them.
+    """
+    return dict(_published()['prasanna_2020']['subnetworks'].get(task, {}))
+
+
+def kappa() -> tuple[float, float]:
+    """Return Fleiss' kappa of the heads that survive: the least and the greatest of their tasks."""
+    least, greatest = _published()['prasanna_2020']['kappa']
+    return least, greatest
 
 
 def title(task: str | None) -> str | None:

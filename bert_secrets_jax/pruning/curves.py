@@ -19,8 +19,7 @@ from bert_secrets_jax.model.weights import Pretrained
 from bert_secrets_jax.pruning.scores import GRADIENT, HeadScores, head_scores
 from bert_secrets_jax.pruning.steps import SHARES, nested_masks
 from bert_secrets_jax.stats import confusion
-from bert_secrets_jax.stats.average import mean_effect
-from bert_secrets_jax.stats.influence import interval, per_example
+from bert_secrets_jax.stats.influence import interval, mean_effect, per_example
 from bert_secrets_jax.stats.scores import quietly
 from bert_secrets_jax.stats.seeds import crossed_variance
 from bert_secrets_jax.stats.significance import weighted_scores

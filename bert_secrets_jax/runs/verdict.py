@@ -114,8 +114,3 @@ class Verdict:
     def evidence(self) -> str:
         """The sentence that explains the verdict, made from the fields alone."""
         return filled(self.template, self.fields)
-
-
-def population(models: int) -> str:
-    """Return for what a number speaks that has an interval over fine-tunings of one recipe."""
-    return THIS_MODEL if models < 2 else ANY_FINETUNING

@@ -11,8 +11,7 @@ import numpy as np
 import scipy.stats
 from jaxtyping import Float
 
-from bert_secrets_jax.stats.correlations import jackknife_interval
-from bert_secrets_jax.stats.resampling import jackknife
+from bert_secrets_jax.stats.correlations import jackknifed
 
 _HALVES = 50
 # A correlation is not corrected for less reliability: what is left would be noise.
@@ -63,33 +62,24 @@ def agreement(effects: OfSeeds, values: Float[np.ndarray, 'S M P'] | None = None
     """
     known = np.isfinite(effects).all(axis=0)
     effects = effects[:, known]
-    statistics = (_rank_correlation, _icc1, _icc3)
-    numbers = [each for one in statistics for each in _with_jackknife(one, effects)]
-    found = Agreement(*numbers)
     seeds, masks = effects.shape
-    if values is None or seeds < 2 or masks < 3:
-        return found
+    if seeds < 2 or masks < 3:
+        return Agreement(*[np.nan] * 9)
+    numbers = [
+        number
+        for statistic in (_rank_correlation, _icc1, _icc3)
+        for number in _with_jackknife(statistic, effects)
+    ]
+    if values is None:
+        return Agreement(*numbers)
     values = values[:, known]
     between = _between_halves(values, seed=0)
     own = between.diagonal()
-    reliable = np.mean([_of_whole(each) for each in own])
+    reliable = float(np.mean([_of_whole(each) for each in own]))
     # Seeds that answer the same examples share noise, which would look like agreement.
     across = (between.sum() - own.sum()) / (seeds - 1) / own.sum()
-    # Only differences between masks count.
-    apart = values - values.mean(axis=1, keepdims=True)
-    noise, of_mean = (
-        float(each.var(axis=-1, ddof=1).mean()) / values.shape[2]
-        for each in (apart, apart.mean(axis=0))
-    )
-    heads, finetunings, examples = _shares(effects, noise, of_mean)
-    return dataclasses.replace(
-        found,
-        reliability=float(reliable),
-        beyond_noise=float(np.clip(across, -1, 1)) if reliable >= _LEAST else np.nan,
-        of_heads=heads,
-        of_finetunings=finetunings,
-        of_examples=examples,
-    )
+    beyond = float(np.clip(across, -1, 1)) if reliable >= _LEAST else np.nan
+    return Agreement(*numbers, *[reliable, beyond, *_shares(effects, values)])
 
 
 def _between_halves(values: Float[np.ndarray, 'S M P'], *, seed: int) -> Float[np.ndarray, 'S S']:
@@ -126,22 +116,25 @@ def without_noise(correlation: float, *reliabilities: float) -> float:
     return float(np.clip(correlation / reliable, -1, 1))
 
 
-def _shares(effects: OfSeeds, noise: float, of_mean: float) -> tuple[float, float, float]:
+def _shares(effects: OfSeeds, values: Float[np.ndarray, 'S M P']) -> tuple[float, float, float]:
     """Return the shares of masks, of fine-tunings and of examples in the variance of one seed.
 
     The variances by examples are those of one seed's effect and of the mean of all seeds, of which
     follows how much the seeds share. Each part is estimated from mean squares, and at least 0.
     """
     seeds = len(effects)
-    effects = effects - effects.mean(axis=1, keepdims=True)
+    # Only differences between masks count.
+    effects, values = (each - each.mean(axis=1, keepdims=True) for each in (effects, values))
+    noise, of_mean = (
+        float(each.var(axis=-1, ddof=1).mean()) / values.shape[2]
+        for each in (values, values.mean(axis=0))
+    )
     own = (noise - of_mean) * seeds / (seeds - 1)
     within = effects.var(axis=0, ddof=1).mean()
     of_masks = max(effects.mean(axis=0).var(ddof=1) - within / seeds - (noise - own), 0.0)
-    of_seeds = max(within - own, 0.0)
-    whole = of_masks + of_seeds + noise
-    if not whole:
-        return np.nan, np.nan, np.nan
-    return float(of_masks / whole), float(of_seeds / whole), float(noise / whole)
+    parts = np.array([of_masks, max(within - own, 0.0), noise])
+    heads, finetunings, examples = parts / (parts.sum() or np.nan)
+    return float(heads), float(finetunings), float(examples)
 
 
 def _rank_correlation(effects: np.ndarray) -> float:
@@ -173,13 +166,10 @@ def _intraclass(effects: np.ndarray, within: float) -> float:
 
 def _with_jackknife(statistic, effects: np.ndarray) -> tuple[float, float, float]:
     """Return a correlation over seeds with its 95 % interval; NaN where there is none."""
-    seeds, masks = effects.shape
-    if seeds < 2 or masks < 3:
-        return np.nan, np.nan, np.nan
-    estimate, without = statistic(effects), []
-    if seeds > 2:
-        without = jackknife(lambda left: statistic(np.delete(effects, left, axis=0)), seeds, seeds)
-    return estimate, *jackknife_interval(estimate, [without])
+    # Without one of two seeds there is none.
+    seeds = len(effects) if len(effects) > 2 else 1
+    found = jackknifed(lambda left: statistic(np.delete(effects, left, axis=0)), seeds)
+    return found.rank, found.low, found.high
 
 
 def reliability(parts: Float[np.ndarray, 'P *H'], *, seed: int = 0) -> float:

@@ -1,7 +1,8 @@
-"""Scores of predicted classes: functions of the confusion matrix, and their derivatives.
+"""Scores that follow from sums over examples: of predicted classes, and Pearson's correlation.
 
-A confusion matrix counts examples by their true class (rows) and the predicted one (columns), or
-has their shares. What is 0 / 0 counts as 0, as in scikit-learn. Axes: E examples, C classes.
+Those of classes are functions of the confusion matrix, and have derivatives. Such a matrix counts
+examples by their true class (rows) and the predicted one (columns), or has their shares. What is
+0 / 0 counts as 0, as in scikit-learn. Axes: E examples, C classes.
 """
 
 from collections.abc import Sequence
@@ -9,15 +10,13 @@ from collections.abc import Sequence
 import numpy as np
 from jaxtyping import Bool, Float, Real
 
-from bert_secrets_jax.brief import check_name
-
 # Every metric of predicted classes. 'f1' is that of class 1, and needs two classes to mean it.
 METRICS = ('accuracy', 'f1', 'f1_macro', 'f1_micro', 'matthews')
 # Those of one class alone: of right answers, or of class 1.
 OF_ONE = ('accuracy', 'f1', 'f1_micro')
 
-# The greatest rounding error of a variance that is exactly 0, relative to the largest possible.
-_ROUNDING = 1e-12
+# The greatest rounding error of sums that are 0: relative for variances, absolute for scores.
+ROUNDING = 1e-12
 # A step in the imaginary direction gives a derivative without any difference of near numbers.
 _STEP = 1e-30
 
@@ -33,15 +32,23 @@ def of_one(metric: str, labels: np.ndarray, *answers: np.ndarray) -> list[np.nda
 
 
 def summands(
-    metric: str, predicted: Real[np.ndarray, '*models E'], labels: Real[np.ndarray, ' E']
-) -> list[Bool[np.ndarray, '...']]:
+    metric: str,
+    predicted: Real[np.ndarray, '*models E'],
+    labels: Real[np.ndarray, ' E'],
+    centre: float | np.ndarray = 0.0,
+) -> list[Bool[np.ndarray, '...'] | Float[np.ndarray, '...']]:
     """Return arrays from whose sums over examples, weighted or not, `score_of_sums` has the score.
 
-    They say of each class whether an answer is right, then for each whether it is given, and
-    whether it is true. They are [..., E], or have 1 in place of all models for the last.
+    Of each class, they say whether an answer is right, then for each whether it is given, and
+    whether it is true. For a correlation, they are products of values less a centre. They are
+    [..., E], or have 1 in place of all models. They may be booleans, which NumPy multiplies without
+    BLAS, and slowly: make them floats first.
     """
-    check_name('metric', metric, METRICS)
     labels, classes = labels[(None,) * (predicted.ndim - 1)], [True]
+    if metric not in METRICS:
+        # Without centring, variances would be small differences of large numbers.
+        x, y = predicted.astype(np.float64) - centre, labels - labels.mean(dtype=np.float64)
+        return [np.ones(y.shape), x, y, x * x, y * y, x * y]
     if metric in OF_ONE:
         labels, predicted = of_one(metric, labels, predicted)
     else:
@@ -52,6 +59,8 @@ def summands(
 
 def score_of_sums(metric: str, sums: Sequence[np.ndarray | float] | np.ndarray) -> np.ndarray:
     """Return the scores from the sums of the arrays of `summands`, as many as each sum has."""
+    if metric not in METRICS:
+        return _correlation(*sums)
     sums = np.stack(np.broadcast_arrays(*sums))
     right, predicted, true = sums.reshape(3, -1, *sums.shape[1:])
     if metric in ('accuracy', 'f1_micro'):
@@ -102,9 +111,17 @@ def _sums(confusion: np.ndarray) -> np.ndarray:
 def _variance(count, of_classes) -> np.ndarray:
     """Return 1 minus the chance that two examples are of one class, times the square of all."""
     variance = count**2 - (of_classes**2).sum(axis=0)
-    return np.where(variance.real > _ROUNDING * count.real**2, variance, 0)
+    return np.where(variance.real > ROUNDING * count.real**2, variance, 0)
 
 
 def _ratio(numerator, denominator) -> np.ndarray:
     above = denominator.real > 0
     return np.where(above, numerator / np.where(above, denominator, 1), 0)
+
+
+def _correlation(count, x, y, xx, yy, xy) -> np.ndarray:
+    with np.errstate(divide='ignore', invalid='ignore'):
+        variance_x, variance_y = xx - x * x / count, yy - y * y / count
+        correlation = (xy - x * y / count) / np.sqrt(variance_x * variance_y)
+        defined = (variance_x > ROUNDING * xx) & (variance_y > ROUNDING * yy)
+        return np.clip(np.where(defined, correlation, np.nan), -1, 1)

@@ -60,9 +60,18 @@ def fisher_interval(
     return float(min(low, correlation)), float(max(high, correlation))
 
 
-def jackknife_interval(
-    estimate: float, samples: Sequence[Sequence[float] | np.ndarray]
-) -> tuple[float, float]:
+def jackknifed(statistic: Callable[[slice], float], parts: int) -> RankAgreement:
+    """Return a correlation with its interval of the jackknife over parts, one at a time.
+
+    `statistic` is the correlation without a slice of the parts.
+    """
+    estimate = statistic(slice(0))
+    return RankAgreement(
+        estimate, *_jackknife_interval(estimate, [jackknife(statistic, parts, parts)])
+    )
+
+
+def _jackknife_interval(estimate: float, samples: Sequence[Sequence[float]]) -> tuple[float, float]:
     """Return the 95 % interval of a correlation from those without each part of each sample.
 
     It is on Fisher's scale, with Student's t (Efron and Tibshirani 1993, chapter 11).
@@ -105,23 +114,18 @@ def rank_agreement(
     """
     if paired and len(first) != len(second):
         raise ValueError(f'Paired samples are of one size, not {len(first)} and {len(second)}.')
-    one, other = score(first.mean(axis=0)), second.mean(axis=0)
-    ones, others = list(map(score, _without_each_group(first))), _without_each_group(second)
-    if paired:
-        samples = [list(map(spearman, ones, others))]
-    else:
-        samples = [
-            [spearman(each, other) for each in ones],
-            [spearman(one, each) for each in others],
-        ]
-    estimate = spearman(one, other)
-    return RankAgreement(estimate, *jackknife_interval(estimate, samples))
+
+    def rank(left: slice, right: slice) -> float:
+        return spearman(score(_mean_without(first, left)), _mean_without(second, right))
+
+    nothing = slice(0)
+    samples = [jackknife(lambda left: rank(left, left if paired else nothing), len(first))]
+    if not paired:
+        samples.append(jackknife(lambda left: rank(nothing, left), len(second)))
+    estimate = rank(nothing, nothing)
+    return RankAgreement(estimate, *_jackknife_interval(estimate, samples))
 
 
-def _without_each_group(parts: np.ndarray) -> list[np.ndarray]:
-    total, count = parts.sum(axis=0), len(parts)
-
-    def mean(left: slice) -> np.ndarray:
-        return (total - parts[left].sum(axis=0)) / (count - len(parts[left]))
-
-    return jackknife(mean, count)
+def _mean_without(parts: np.ndarray, left: slice) -> np.ndarray:
+    gone = parts[left]
+    return (parts.sum(axis=0) - gone.sum(axis=0)) / (len(parts) - len(gone))

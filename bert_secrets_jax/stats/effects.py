@@ -12,7 +12,6 @@ from jaxtyping import Bool, Float, Shaped
 from bert_secrets_jax.brief import brief, check_name
 from bert_secrets_jax.stats.agreement import Agreement
 from bert_secrets_jax.stats.scores import PerMask
-from bert_secrets_jax.stats.shares import exact_interval
 from bert_secrets_jax.stats.student import LEVEL
 
 THIS_MODEL = 'this model, on examples like these'
@@ -78,6 +77,8 @@ class BySeed:
       significant_share: [M] The share of the seeds in which the mask is significant by itself.
       needed_share: [M] The share of the seeds in which losing it makes the outcome worse by more
         than the margin, each by its own test, corrected for all masks.
+      needed_low, needed_high: [M] The ends of the exact interval of that share in all fine-tunings
+        (`student.exact_interval`). A need that a single test does not see is not in it.
       needed_p: [M] The p-values that at most one seed needs the mask, corrected for all masks: S
         times the second smallest of the seeds' own. They hold however seeds, which share their
         examples, depend on each other (Benjamini and Heller 2008). 1 for a single seed.
@@ -91,28 +92,12 @@ class BySeed:
     least_p: float
     significant_share: PerMask
     needed_share: PerMask
+    needed_low: PerMask
+    needed_high: PerMask
     needed_p: PerMask
     agreement: Agreement
 
     __repr__ = brief
-
-    @property
-    def needed_low(self) -> PerMask:
-        """[M] The lower end of the interval of that share in all fine-tunings.
-
-        It is exact (`shares.exact_interval`). A need that a single test does not see is not in it.
-        """
-        return self._needed_interval[0]
-
-    @property
-    def needed_high(self) -> PerMask:
-        """[M] The upper end of the same interval."""
-        return self._needed_interval[1]
-
-    @property
-    def _needed_interval(self) -> tuple[PerMask, PerMask]:
-        seeds = len(self.intact)
-        return exact_interval(np.round(seeds * self.needed_share), seeds)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

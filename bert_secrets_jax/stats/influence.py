@@ -16,12 +16,15 @@ change as much as the farthest one of the median mask (`means.assess_means`).
 Axes: M masks, E examples.
 """
 
+import dataclasses
+
 import numpy as np
 import scipy.stats
 from jaxtyping import Float, Real
 
 from bert_secrets_jax.brief import check_name
 from bert_secrets_jax.stats import confusion, student
+from bert_secrets_jax.stats.confusion import score_of_sums, summands
 from bert_secrets_jax.stats.intervals import count, score_limits
 from bert_secrets_jax.stats.scores import (
     METRICS,
@@ -31,8 +34,6 @@ from bert_secrets_jax.stats.scores import (
     Predictions,
     differences,
     quietly,
-    score_of_sums,
-    summands,
     weighted_scores,
 )
 
@@ -199,6 +200,51 @@ def p_matters(
     return np.where(few & large, 1.0, p_values)
 
 
+@dataclasses.dataclass(frozen=True)
+class MeanEffect:
+    """The difference between masks and the intact model, on average over the masks.
+
+    Attributes:
+      difference: The mean of the masks' scores minus the intact model's; NaN if none is defined.
+      low, high: The ends of its 95 % interval over examples.
+      error: The standard error that the longer side of the interval stands for.
+      changed: The number of examples on which some mask changes the prediction.
+    """
+
+    difference: float
+    error: float
+    low: float
+    high: float
+    changed: int
+    examples: int
+
+
+def mean_effect(
+    metric: str, predictions: Predictions, baseline: PerExample, labels: PerExample
+) -> MeanEffect:
+    """Compare the masks with the intact model on average: what losing a random head does.
+
+    Masks whose score is undefined do not count. Arguments are those of `significance.assess`.
+    """
+    difference = differences(metric, predictions, baseline, labels)[0]
+    mean = quietly(np.nanmean, difference)
+    low, high = np.full((2, 1), np.nan)
+    if not np.isnan(mean) and len(labels) > 1:
+        known = predictions[~np.isnan(difference)]
+        parts = parts_of_difference(metric, known, baseline, labels)
+        of_one = unseen(metric, baseline, labels)
+        parts = parts.mean(axis=0, keepdims=True)
+        low, high = limits(np.array([mean]), parts, of_one=of_one)
+    return MeanEffect(
+        difference=float(mean),
+        error=float(max(high[0] - mean, mean - low[0]) / student.reach(max(len(labels) - 1, 1))),
+        low=float(low[0]),
+        high=float(high[0]),
+        changed=int(np.any(predictions != baseline, axis=0).sum()),
+        examples=len(labels),
+    )
+
+
 def _side(parts: Parts, chosen: bool = False) -> tuple[PerMask, PerMask]:
     """Return the error [M] and the skewness [M] for the upper end of an interval."""
     examples = parts.shape[-1]
@@ -221,7 +267,8 @@ def _of_ranks(predictions, labels) -> np.ndarray:
     models = predictions.reshape(-1, len(labels))
     ranks = [scipy.stats.rankdata(each, axis=-1) for each in (models, labels)]
     x, y = (_standardized(each) for each in ranks)
-    score = _mean(x * y)
+    # The means of products of standardized values are correlations.
+    score = np.clip((x * y).mean(axis=-1, keepdims=True), -1, 1)
     values = score + x * y - score * (x**2 + y**2) / 2
     for model, own in enumerate(ranks[0]):
         for one, other, rank in ((x[model], y, own), (y, x[model], ranks[1])):
@@ -230,11 +277,6 @@ def _of_ranks(predictions, labels) -> np.ndarray:
             alike = np.bincount(group, slopes)
             values[model] += (alike.sum() - np.cumsum(alike) + alike / 2)[group]
     return values.reshape(predictions.shape)
-
-
-def _mean(values: np.ndarray) -> np.ndarray:
-    """Return the means of products of standardized values, which are correlations, [..., 1]."""
-    return np.clip(values.mean(axis=-1, keepdims=True), -1, 1)
 
 
 def _standardized(values: np.ndarray) -> np.ndarray:

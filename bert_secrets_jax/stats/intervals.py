@@ -52,11 +52,6 @@ class Counted:
             np.add.at(matrix.T, (answer, labels), shares.T)
         return matrices
 
-    @property
-    def differences(self) -> PerMask:
-        """The score of each mask minus that of the intact model [M]."""
-        return np.diff(confusion.score(self.metric, self.confusions), axis=0)[0]
-
 
 def count(
     metric: str, predictions: Predictions, baseline: PerExample, labels: PerExample

@@ -108,8 +108,7 @@ def contrasts(
     """Combine what parts of a claim [P] are above a threshold, and bounds of errors, over runs.
 
     With FEWEST_RUNS or more runs on the same examples, the error is that of two levels: the spread
-    between runs, and the error of the examples. Otherwise the runs are taken as given. Degrees of
-    freedom are Satterthwaite's.
+    between runs, and the error of the examples. Otherwise the runs are taken as given.
     """
     each, bounds = (np.array(part, np.float64) for part in zip(*per_run, strict=True))
     if each.ndim == 1:
@@ -120,8 +119,7 @@ def contrasts(
     if runs < FEWEST_RUNS:
         return Contrasts(mean, of_examples, few, each, float(examples))
     of_runs = each.var(axis=0, ddof=1) / runs
-    squared = of_runs + of_examples**2
-    freedom = squared**2 / (of_runs**2 / (runs - 1) + of_examples**4 / few)
+    squared, freedom = student.of_sum((of_runs, of_examples**2), (runs - 1, few))
     return Contrasts(mean, np.sqrt(squared), freedom, each, float(examples))
 
 
@@ -163,14 +161,14 @@ def _of_examples(each: np.ndarray, error: np.ndarray | float) -> np.ndarray | fl
 
 
 def contrast_of(
-    interval: tuple[float, float, float],
+    interval: Sequence[float] | np.ndarray,
     *,
-    offset: float = 0.0,
+    above: float = 0.0,
     examples: int,
     each: np.ndarray | None = None,
     random: np.ndarray | None = None,
 ) -> Contrasts:
-    """Return an estimate plus an offset, with its interval, as the only part of a claim.
+    """Return an estimate less a threshold, with its interval, as the only part of a claim.
 
     The examples are the sample of the interval, which is by Student's t. So are the `random` draws
     [D], if any, whose mean was subtracted. `each` are the estimates of several runs [R].
@@ -181,14 +179,12 @@ def contrast_of(
     few = max(examples - 1.0, 1.0)
     of_sample = ((high - low) / 2 / student.reach(few)) ** 2 + ROUNDING**2
     of_draws = 0.0 if random is None else random.var(ddof=1) / len(random)
-    squared = of_sample + of_draws
-    # Satterthwaite's degrees of freedom.
     others = 1 if random is None else len(random) - 1
-    freedom = squared**2 / (of_sample**2 / few + of_draws**2 / others)
+    squared, freedom = student.of_sum((of_sample, of_draws), (few, others))
     difference, error, few = (
-        np.array([each]) for each in (estimate + offset, np.sqrt(squared), freedom)
+        np.array([each]) for each in (estimate - above, np.sqrt(squared), freedom)
     )
-    beyond = difference[None] if each is None else each[:, None] + offset
+    beyond = difference[None] if each is None else each[:, None] - above
     return Contrasts(difference, error, few, beyond, examples=float(examples))
 
 
@@ -202,7 +198,7 @@ def all_above(found: Contrasts) -> tuple[float, float]:
     not_above, not_below = found.by_sign
     below = np.maximum(found.below * len(found.below), not_below)
     # An unknown part (NaN) keeps the claim from holding, but another part can still refute it.
-    return float(np.maximum(found.above, not_above).max()), capped(np.fmin.reduce(below))
+    return float(np.maximum(found.above, not_above).max()), min(float(np.fmin.reduce(below)), 1.0)
 
 
 def at_least(p_values: np.ndarray, count: int, by_sign: np.ndarray | float = 0.0) -> float:
@@ -213,8 +209,16 @@ def at_least(p_values: np.ndarray, count: int, by_sign: np.ndarray | float = 0.0
     have to be as small, without a correction (see `all_above`).
     """
     ordered = np.sort(np.nan_to_num(p_values, nan=1.0))
-    by_bonferroni = capped((len(ordered) - count + 1) * ordered[count - 1])
+    by_bonferroni = min(float((len(ordered) - count + 1) * ordered[count - 1]), 1.0)
     return max(by_bonferroni, float(np.sort(by_sign + 0 * ordered)[count - 1]))
+
+
+def so_many_above(found: Contrasts, count: int) -> tuple[float, float]:
+    """Return the two p-values of the claim that so many of the parts are above 0, at least."""
+    if found.examples < FEWEST:
+        return math.nan, math.nan
+    (not_above, not_below), others = found.by_sign, len(found.difference) - count + 1
+    return at_least(found.above, count, not_above), at_least(found.below, others, not_below)
 
 
 def not_below(
@@ -231,8 +235,3 @@ def not_below(
     """
     half = np.maximum(np.abs(high - estimate), 1e-12)
     return 2 * student.p_above((bound - estimate) / half * student.reach(freedom), freedom)
-
-
-def capped(p_value: float) -> float:
-    """Return a corrected p-value as one of at most 1."""
-    return float(np.minimum(p_value, 1.0))

@@ -14,8 +14,7 @@ import numpy as np
 from bert_secrets_jax.stats import confusion
 from bert_secrets_jax.stats.intervals import Counted
 from bert_secrets_jax.stats.scores import PerMask, bisected
-from bert_secrets_jax.stats.shares import p_even
-from bert_secrets_jax.stats.student import reach
+from bert_secrets_jax.stats.student import POWER, p_even, reach
 
 _HALVINGS = 40
 
@@ -39,13 +38,13 @@ def critical_of_mcnemar(counted: Counted, *, level: float) -> PerMask:
     return np.where(least + most <= examples, (most - least) / examples, np.nan)
 
 
-def smallest_effects(counted: Counted, *, level: float, power: float) -> tuple[PerMask, PerMask]:
+def smallest_effects(counted: Counted, *, level: float) -> tuple[PerMask, PerMask]:
     """Return the losses [M] of a score that a paired test calls significant, and that it finds.
 
     The loss is that of a mask which changes as many predictions to and fro as the one in question,
     and makes some right predictions wrong, those of every class alike. The test compares the sum of
     all effects, taken as normal, with its spread if each change may as well be the other way round.
-    The first loss is expected to reach the level, the second is found with the probability `power`.
+    The first loss is expected to reach the level, the second is found with the probability POWER.
     """
     examples = counted.counts.sum(axis=1)
     whole, _ = counted.confusions
@@ -83,7 +82,7 @@ def smallest_effects(counted: Counted, *, level: float, power: float) -> tuple[P
         reached = one / np.sqrt(two) - reach(tail=level / 2)
         return reached >= spare * np.sqrt(np.maximum(spread, 0))
 
-    shares = np.array(_least(ahead, np.ones(len(whole)), power))
+    shares = np.array(_least(ahead, np.ones(len(whole))))
     away = shares[..., None, None] * turned
     after = whole + away - away.sum(axis=-1)[..., None] * ~wrong
     losses = np.where(np.isnan(shares), np.nan, score - confusion.score(counted.metric, after))
@@ -91,7 +90,7 @@ def smallest_effects(counted: Counted, *, level: float, power: float) -> tuple[P
 
 
 def smallest_effects_on_correlation(
-    errors: PerMask, score: float, examples: int, *, level: float, power: float
+    errors: PerMask, score: float, examples: int, *, level: float
 ) -> tuple[PerMask, PerMask]:
     """Return the same for a correlation; NaN where that of the intact model is too small.
 
@@ -107,18 +106,16 @@ def smallest_effects_on_correlation(
         added = (1 - share**2) * (1 - left**2) / examples
         return loss >= (reach(tail=level / 2) + spare) * np.sqrt(errors**2 + added)
 
-    return _least(ahead, most, power)
+    return _least(ahead, most)
 
 
-def _least(
-    ahead: Callable[..., np.ndarray], most: PerMask, power: float
-) -> tuple[PerMask, PerMask]:
-    """Return the least numbers that are ahead in half of the cases, and as often as `power`.
+def _least(ahead: Callable[..., np.ndarray], most: PerMask) -> tuple[PerMask, PerMask]:
+    """Return the least numbers that are ahead in half of the cases, and as often as POWER.
 
     NaN where even `most` is not. `ahead` takes numbers, and by how many errors to be ahead.
     """
     found = []
-    for often in (0.5, power):
+    for often in (0.5, POWER):
         reached = functools.partial(ahead, spare=reach(tail=1 - often))
         _, high = bisected(reached, np.zeros(len(most)), most, _HALVINGS)
         found.append(np.where(reached(most), high, np.nan))

@@ -1,8 +1,7 @@
 """Scores of many ablated models on many resamples of the examples.
 
-Axes: M masks (each makes one ablated model), E examples, R resamples, F sums from which a metric is
-computed. Predictions are class ids for the metrics of `stats.confusion`, values for 'pearson' and
-'spearman'.
+Axes: M masks (each makes one ablated model), E examples, R resamples. Predictions are class ids for
+the metrics of `stats.confusion`, values for 'pearson' and 'spearman'.
 """
 
 import warnings
@@ -14,13 +13,13 @@ from jaxtyping import Bool, Float, Real
 
 from bert_secrets_jax.brief import check_name
 from bert_secrets_jax.stats import confusion
+from bert_secrets_jax.stats.confusion import ROUNDING as ROUNDING
+from bert_secrets_jax.stats.confusion import score_of_sums, summands
 
 METRICS = (*confusion.METRICS, 'pearson', 'spearman')
 
 # Numbers in one block of resamples or masks: 8 MB, for any number of examples.
 _BLOCK = 1_000_000
-# The greatest rounding error of sums that are 0: relative for variances, absolute for scores.
-ROUNDING = 1e-12
 
 Predictions = Real[np.ndarray, 'M E']
 PerExample = Real[np.ndarray, ' E']
@@ -83,34 +82,6 @@ def differences(metric, predictions, baseline, labels, weights=None) -> np.ndarr
     """Return the differences [R, M] from the intact model; arguments as in `weighted_scores`."""
     scores = weighted_scores(metric, predictions, labels, weights)
     return scores - weighted_scores(metric, baseline[None], labels, weights)
-
-
-def summands(metric, predictions, labels, centre) -> list[np.ndarray]:
-    """Return F arrays from whose sums over examples the metric follows.
-
-    They are [..., E], or have 1 in place of all masks. They may be booleans, which NumPy multiplies
-    without BLAS, and slowly: make them floats first.
-    """
-    x, y = predictions, labels[(None,) * (predictions.ndim - 1)]
-    if metric in confusion.METRICS:
-        features = confusion.summands(metric, predictions, labels)
-    else:
-        # Without centring, the variances below would be small differences of large numbers.
-        x, y = x.astype(np.float64) - centre, y - y.mean(dtype=np.float64)
-        features = np.ones(y.shape), x, y, x * x, y * y, x * y
-    return list(features)
-
-
-def score_of_sums(metric, sums) -> np.ndarray:
-    """Return the metric from the sums of its features, for any number of models at a time."""
-    if metric in confusion.METRICS:
-        return confusion.score_of_sums(metric, sums)
-    with np.errstate(divide='ignore', invalid='ignore'):
-        count, x, y, xx, yy, xy = sums
-        variance_x, variance_y = xx - x * x / count, yy - y * y / count
-        correlation = (xy - x * y / count) / np.sqrt(variance_x * variance_y)
-        defined = (variance_x > ROUNDING * xx) & (variance_y > ROUNDING * yy)
-        return np.clip(np.where(defined, correlation, np.nan), -1, 1)
 
 
 def _spearman(predictions, labels, weights) -> np.ndarray:

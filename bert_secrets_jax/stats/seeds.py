@@ -28,7 +28,7 @@ from bert_secrets_jax.stats.influence import per_example as per_example
 from bert_secrets_jax.stats.resampling import sign_flip_test
 from bert_secrets_jax.stats.scores import METRICS as METRICS
 from bert_secrets_jax.stats.scores import PerMask, bisected, quietly
-from bert_secrets_jax.stats.student import LEVEL, POWER, reach
+from bert_secrets_jax.stats.student import LEVEL, POWER, exact_interval, reach
 
 # Up to so many flips of the seeds' signs are all made, which is exact for up to 12 seeds.
 FLIPS = 4096
@@ -194,6 +194,8 @@ def _by_seed(
     worse = np.stack([each.gain for each in alone]) < 0
     p_worse = np.where(worse, [each.p_beyond for each in alone], 1.0)
     second = np.sort(p_worse, axis=0)[min(1, len(alone) - 1)]
+    needed = (p_worse <= LEVEL).sum(axis=0)
+    needed_low, needed_high = exact_interval(needed, len(alone))
     return BySeed(
         intact=np.array([each.intact for each in alone]),
         difference=effects,
@@ -202,7 +204,9 @@ def _by_seed(
         max_t=by_flips,
         least_p=least_p(len(alone)),
         significant_share=(corrected <= LEVEL).mean(axis=0),
-        needed_share=(p_worse <= LEVEL).mean(axis=0),
+        needed_share=needed / len(alone),
+        needed_low=needed_low,
+        needed_high=needed_high,
         needed_p=np.minimum(len(alone) * second, 1) if len(alone) > 1 else np.ones(len(second)),
         agreement=agreement(effects, values),
     )

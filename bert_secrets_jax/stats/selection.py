@@ -6,7 +6,6 @@ Axes: M masks, E examples, R resamples.
 import dataclasses
 
 import numpy as np
-from jaxtyping import Bool, Float, Int
 
 from bert_secrets_jax.checks import check_lengths
 from bert_secrets_jax.stats import influence, scores
@@ -24,7 +23,6 @@ class SelectedGain:
       naive: The difference of this mask on the examples on which it was chosen.
       from_nine_tenths: The mean difference where nine tenths of the examples choose the mask and
         the last tenth measures it (10-fold cross-validation); tenths are joined into one score.
-      from_half: The mean difference on one half, where the other half chooses, and so often worse.
       low, high: The ends of a 95 % interval of the true gain of `best`, chosen as it was.
       chosen: [M] The share of the nine tenths on which each mask was the best.
     """
@@ -32,7 +30,6 @@ class SelectedGain:
     best: int
     naive: float
     from_nine_tenths: float
-    from_half: float
     low: float
     high: float
     chosen: scores.PerMask
@@ -55,7 +52,7 @@ class ChosenElsewhere:
       best: The mask that is best on the examples for choosing, the first of several.
       where_chosen, gain: Its difference on those examples, and on those for measuring.
       low, high: The ends of the 95 % interval of `gain`, which needs no correction.
-      choosing, measuring: The numbers of examples for either.
+      choosing: The number of examples for choosing.
     """
 
     best: int
@@ -64,7 +61,6 @@ class ChosenElsewhere:
     low: float
     high: float
     choosing: int
-    measuring: int
 
 
 def selected_gain(
@@ -73,15 +69,14 @@ def selected_gain(
     baseline: scores.PerExample,
     labels: scores.PerExample,
     *,
-    splits: int = 1000,
     repeats: int = 20,
     seed: int = 0,
 ) -> SelectedGain:
     """Compute the gain of the best mask on the examples on which it was chosen, and on others.
 
     The best of many masks is partly the luckiest one. So the examples are dealt into tenths at
-    random, several times: the mask that is best on nine of them is measured on the last one. They
-    are also halved at random. Ties for the best mask are broken at random.
+    random, several times: the mask that is best on nine of them is measured on the last one. Ties
+    for the best mask are broken at random.
 
     The interval is about the mask that is best on all examples. Its upper end is an ordinary one,
     because luck has only raised the gain; its lower end is corrected for all M masks (Bonferroni):
@@ -90,7 +85,6 @@ def selected_gain(
 
     Args:
       metric, predictions, baseline, labels, seed: As in `assess`, with its errors.
-      splits: The number of random halvings.
       repeats: The number of random divisions into tenths.
     """
     scores.check(metric, predictions, labels, baseline)
@@ -98,8 +92,21 @@ def selected_gain(
     if examples < 2:
         raise ValueError('One example cannot be divided: give two at least.')
     given = metric, predictions, baseline, labels
-    rng = np.random.default_rng(seed)
-    joined, chosen = _joined(*given, min(FOLDS, examples), repeats, rng)
+    rng, folds = np.random.default_rng(seed), min(FOLDS, examples)
+    joined, chosen = [], np.zeros(masks)
+    for start, stop in scores.blocks(repeats, folds * max(examples, masks)):
+        dealt = np.tile(np.arange(examples) % folds, (stop - start, 1))
+        dealt = rng.permuted(dealt, axis=1)  # [R, E]
+        others = dealt[:, None] != np.arange(folds)[:, None]  # [R, folds, E]
+        gains = scores.differences(*given, others.reshape(-1, examples))
+        known = np.where(np.isnan(gains), -np.inf, gains)
+        ties = known == known.max(axis=-1, keepdims=True)
+        best = np.where(ties, rng.random(ties.shape), -1).argmax(axis=-1)
+        chosen += np.bincount(best, minlength=masks)
+        best = np.take_along_axis(best.reshape(-1, folds), dealt, axis=1)  # [R, E]
+        answers = np.take_along_axis(predictions, best, axis=0)
+        joined.append(scores.weighted_scores(metric, answers, labels)[0])
+    intact = scores.weighted_scores(metric, baseline[None], labels)[0, 0]
     overall = scores.differences(*given)[0]
     best = _first_best(overall)
     low = high = np.nan
@@ -110,11 +117,10 @@ def selected_gain(
     return SelectedGain(
         best=best,
         naive=float(overall[best]) if best >= 0 else np.nan,
-        from_nine_tenths=float(scores.quietly(np.nanmean, joined)),
-        from_half=float(scores.quietly(np.nanmean, _on_other_halves(*given, splits, rng))),
+        from_nine_tenths=float(scores.quietly(np.nanmean, np.concatenate(joined) - intact)),
         low=low,
         high=high,
-        chosen=chosen,
+        chosen=chosen / chosen.sum(),
     )
 
 
@@ -155,51 +161,7 @@ def gain_of_choice(metric: str, choose: Answers, measure: Answers) -> ChosenElse
         low=float(low[0]),
         high=float(high[0]),
         choosing=len(choose.labels),
-        measuring=len(measure.labels),
     )
-
-
-def _joined(
-    metric, predictions, baseline, labels, folds, repeats, rng
-) -> tuple[Float[np.ndarray, ' R'], scores.PerMask]:
-    """Return the differences [R] of joined tenths, and how often each mask was chosen [M]."""
-    masks, examples = predictions.shape
-    of_intact = scores.weighted_scores(metric, baseline[None], labels)[0, 0]
-    changes, chosen = [], np.zeros(masks)
-    for start, stop in scores.blocks(repeats, folds * max(examples, masks)):
-        dealt = np.tile(np.arange(examples) % folds, (stop - start, 1))
-        dealt = rng.permuted(dealt, axis=1)  # [R, E]
-        others = dealt[:, None] != np.arange(folds)[:, None]  # [R, folds, E]
-        others = others.reshape(-1, examples)
-        best = _best(scores.differences(metric, predictions, baseline, labels, others), rng)
-        chosen += np.bincount(best, minlength=masks)
-        best = np.take_along_axis(best.reshape(-1, folds), dealt, axis=1)  # [R, E]
-        joined = np.take_along_axis(predictions, best, axis=0)
-        changes.append(scores.weighted_scores(metric, joined, labels)[0] - of_intact)
-    return np.concatenate(changes), chosen / chosen.sum()
-
-
-def _on_other_halves(metric, predictions, baseline, labels, splits, rng) -> np.ndarray:
-    """Return the differences [2 R] on each half of the mask that is best on the other half."""
-    examples = len(labels)
-    gains = []
-    for start, stop in scores.blocks(splits, examples):
-        half = np.tile(np.arange(examples) < examples // 2, (stop - start, 1))
-        half = rng.permuted(half, axis=1)
-        on_halves = [
-            scores.differences(metric, predictions, baseline, labels, each)
-            for each in (half, ~half)
-        ]
-        for here, there in (on_halves, on_halves[::-1]):
-            gains.append(there[np.arange(stop - start), _best(here, rng)])
-    return np.concatenate(gains)
-
-
-def _best(gains: Float[np.ndarray, 'R M'], rng: np.random.Generator) -> Int[np.ndarray, ' R']:
-    """Return the index [R] of the largest gain of each row; ties are broken at random."""
-    known = np.where(np.isnan(gains), -np.inf, gains)
-    ties: Bool[np.ndarray, 'R M'] = known == known.max(axis=-1, keepdims=True)
-    return np.where(ties, rng.random(ties.shape), -1).argmax(axis=-1)
 
 
 def _first_best(gains: scores.PerMask) -> int:

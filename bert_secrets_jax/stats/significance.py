@@ -16,6 +16,7 @@ import numpy as np
 from bert_secrets_jax.arguments import checked
 from bert_secrets_jax.brief import check_name
 from bert_secrets_jax.stats import confusion, influence
+from bert_secrets_jax.stats.confusion import score_of_sums, summands
 from bert_secrets_jax.stats.corrections import benjamini_hochberg as benjamini_hochberg
 from bert_secrets_jax.stats.corrections import holm as holm
 from bert_secrets_jax.stats.corrections import max_t
@@ -37,8 +38,6 @@ from bert_secrets_jax.stats.scores import (
     Predictions,
     check,
     differences,
-    score_of_sums,
-    summands,
     weighted_scores,
 )
 from bert_secrets_jax.stats.selection import Answers as Answers
@@ -46,8 +45,7 @@ from bert_secrets_jax.stats.selection import ChosenElsewhere as ChosenElsewhere
 from bert_secrets_jax.stats.selection import SelectedGain as SelectedGain
 from bert_secrets_jax.stats.selection import gain_of_choice as gain_of_choice
 from bert_secrets_jax.stats.selection import selected_gain as selected_gain
-from bert_secrets_jax.stats.shares import p_even
-from bert_secrets_jax.stats.student import LEVEL, POWER
+from bert_secrets_jax.stats.student import LEVEL, p_even
 
 # In fewer examples, little is known of the tails of what a correlation is made from.
 FEWEST_FOR_CORRELATIONS = 50
@@ -92,7 +90,7 @@ def assess(
     if metric in confusion.METRICS:
         counted = count(*given)
         low, high = score_limits(counted, below=0.025, above=0.025)
-        critical, detectable = smallest_effects(counted, level=level, power=POWER)
+        critical, detectable = smallest_effects(counted, level=level)
         tost, beyond = against_margin(counted, MARGIN)
         if metric in ('accuracy', 'f1_micro'):
             test, p_value = 'exact McNemar', mcnemar(*given[1:])
@@ -106,7 +104,7 @@ def assess(
         low, high = influence.limits(difference, parts, of_one=of_one)
         error = parts.std(axis=1, ddof=1) / np.sqrt(len(labels))
         critical, detectable = smallest_effects_on_correlation(
-            error, float(scores[0]), len(labels), level=level, power=POWER
+            error, float(scores[0]), len(labels), level=level
         )
         # A loss is found against what unseen texts may gain.
         least = of_one[1] * influence.share_unseen(level / 2, len(labels))
@@ -212,7 +210,7 @@ def _swapped_difference(metric, of_mask, baseline, labels, swaps) -> np.ndarray:
     pair = np.stack([of_mask, baseline])
     differs = of_mask != baseline
     # The sums are linear in the swaps.
-    features = summands(metric, pair, labels, 0.0)
+    features = summands(metric, pair, labels)
     features = np.stack(np.broadcast_arrays(*features)).astype(np.float64, copy=False)
     one, other = features.sum(axis=2).T[..., None]  # [F, 1] each
     change = (features[:, 1] - features[:, 0])[:, differs]

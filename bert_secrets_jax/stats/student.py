@@ -1,14 +1,15 @@
-"""Intervals and tests of means by Student's t, and of ratios of two means.
+"""Intervals and tests of means by Student's t, of ratios of two means, and of shares.
 
 With infinitely many degrees of freedom, t is normal.
 """
 
 import math
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 import scipy.stats
-from jaxtyping import Num
+from jaxtyping import Float, Num, Real
 
 # The chance of any false discovery among all tests that is accepted.
 LEVEL = 0.05
@@ -46,6 +47,13 @@ def interval(
 def within(mean: Any, half: Any, limits: tuple[float, float]) -> tuple[Any, Any, Any]:
     """Return means and the ends of their intervals, which stay within the limits of the numbers."""
     return mean, np.maximum(mean - half, limits[0]), np.minimum(mean + half, limits[1])
+
+
+def of_sum(squares: Iterable[Any], freedoms: Iterable[Any]) -> tuple[Any, Any]:
+    """Return a sum of squared errors, and its degrees of freedom (Satterthwaite 1946)."""
+    squares = list(squares)
+    each = [square**2 / freedom for square, freedom in zip(squares, freedoms, strict=True)]
+    return sum(squares), sum(squares) ** 2 / sum(each)
 
 
 def mean_interval(
@@ -95,3 +103,38 @@ def ratio_interval(
     if square > 0:
         return (linear - root) / square, (linear + root) / square
     return constant / (linear + root) if linear + root > 0 else -math.inf, math.inf
+
+
+def exact_interval(
+    successes: Real[np.ndarray, ' M'], trials: int
+) -> tuple[Float[np.ndarray, ' M'], Float[np.ndarray, ' M']]:
+    """Return the ends [M] of 95 % intervals of shares (Clopper and Pearson 1934)."""
+    failures = trials - successes
+    low = scipy.stats.beta.ppf(LEVEL / 2, np.maximum(successes, 1), failures + 1)
+    high = scipy.stats.beta.isf(LEVEL / 2, successes + 1, np.maximum(failures, 1))
+    return np.where(successes > 0, low, 0.0), np.where(failures > 0, high, 1.0)
+
+
+def p_even(fewer: Any, trials: Any) -> Any:
+    """Return the two-sided p-values of the exact sign test, from the rarer outcome of trials."""
+    return np.minimum(2 * scipy.stats.binom.cdf(fewer, trials, 0.5), 1)
+
+
+def wilson(
+    share: np.ndarray, error: np.ndarray, links: np.ndarray, texts: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the ends of 95 % intervals of shares whose links come in texts.
+
+    They are Wilson's score intervals for as many independent links as have the same standard error
+    over texts (Korn and Graubard 1998), with the quantile of Student's t for the number of texts.
+    """
+    variance = share * (1 - share)
+    with np.errstate(divide='ignore', invalid='ignore'):
+        # Links that are alike in a text count as fewer; never as more than there are.
+        effective = np.where(variance > 0, np.minimum(variance / error**2, links), texts)
+        z = reach(np.maximum(texts - 1, 1))
+        middle = (share + z**2 / (2 * effective)) / (1 + z**2 / effective)
+        half = (
+            z / (1 + z**2 / effective) * np.sqrt(variance / effective + z**2 / (4 * effective**2))
+        )
+    return np.maximum(middle - half, 0), np.minimum(middle + half, 1)

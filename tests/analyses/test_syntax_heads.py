@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 
 import bert_secrets_jax as bs
+from bert_secrets_jax import paper
 from bert_secrets_jax.analyses import verdicts
 from bert_secrets_jax.analyses.common.relation_heads import FEWEST
 from bert_secrets_jax.analyses.verdicts import HOLDS
 from bert_secrets_jax.measure.word_links import ALL, OFFSETS
-from bert_secrets_jax.paper import clark
 
 _WORDS = (
     'the/det/2 cat/nsubj/3 saw/root/0 a/det/6 small/amod/6 dog/obj/3 ./punct/3',
@@ -156,9 +156,9 @@ def test_on_the_numbers_of_the_paper_the_claims_hold():
     # 1,696 sentences of the Penn Treebank; errors of shares in so many.
     published = {
         name: (row.accuracy - row.baseline, 0.01, 1696)
-        for name, row in clark.RELATIONS.items()
+        for name, row in paper.relations().items()
         if name != ALL
     }
     assert verdicts.relations_have_heads(published).verdict == HOLDS
-    row = clark.RELATIONS[ALL]
+    row = paper.relations()[ALL]
     assert verdicts.no_head_for_all(row.accuracy - row.baseline, 0.002, 1696).verdict == HOLDS

@@ -9,7 +9,7 @@ import scipy.stats
 import bert_secrets_jax as bs
 from bert_secrets_jax.analyses import verdicts as claims
 from bert_secrets_jax.analyses.verdicts import DOES_NOT_HOLD, HOLDS, UNDECIDED
-from bert_secrets_jax.stats.average import mean_effect
+from bert_secrets_jax.stats.influence import mean_effect
 
 CLAIMS, TASKS = 12, 4
 

@@ -29,7 +29,7 @@ from bert_secrets_jax.analyses.verdicts import (
 from bert_secrets_jax.measure.tables import HeadTable
 from bert_secrets_jax.programs.sections import SECTIONS
 from bert_secrets_jax.stats import significance
-from bert_secrets_jax.stats.average import MeanEffect
+from bert_secrets_jax.stats.influence import MeanEffect
 from tests.analyses import worlds
 from tests.analyses.worlds import WORLDS, effects_of, link_test, null, of_layers, table
 from tests.words import longest_sentence
@@ -247,9 +247,8 @@ def test_bounds_are_never_below_what_pairing_gives(seed, weight):
     rng = np.random.default_rng(seed)
     shared = rng.normal(size=(9, 1, 1)) * rng.choice([-1, 1], (1, 4, 3))
     values = weight * shared + (1 - weight) * rng.normal(size=(9, 4, 3)) ** 2
-    mean, error = verdict.by_layer(table(values))
     weights = rng.normal(size=(5, 4))
-    difference, bound = verdict.combined(weights, mean, error)
+    ((difference, bound),) = verdict.sums_of_layers(weights[:, None], table(values))
     paired = values.mean(axis=2) @ weights.T
     np.testing.assert_allclose(difference, paired.mean(axis=0), atol=1e-6)
     assert (bound >= scipy.stats.sem(paired)).all()
@@ -297,7 +296,7 @@ def test_the_interval_of_the_ratio_holds_the_ratio():
         held += found.low <= 0.25 <= found.high
     assert 0.93 < held / runs < 0.975
     wide = by_layer((0.1,), scatter=1.0, examples=30)
-    found = claims.features_are_negligible(wide, wide, {'noun': everywhere(0.1, examples=30)})
+    found = claims.features_are_negligible(wide, wide, {'noun': by_layer((0.1,), examples=30)})
     assert math.isinf(found.high) and ' or more). ' in found.evidence
 
 

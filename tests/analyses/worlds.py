@@ -20,7 +20,7 @@ from bert_secrets_jax.patterns.classifier import load_classifier
 from bert_secrets_jax.patterns.correct import corrected
 from bert_secrets_jax.pruning.curves import curve_of, lead_over_random
 from bert_secrets_jax.stats import significance
-from bert_secrets_jax.stats.average import mean_effect
+from bert_secrets_jax.stats.influence import mean_effect
 from bert_secrets_jax.stats.intervals import Counted, score_limits
 from bert_secrets_jax.stats.seeds import assess_means_over_seeds
 

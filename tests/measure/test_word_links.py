@@ -17,7 +17,7 @@ from bert_secrets_jax.measure.word_links import (
     links_of_annotations,
     most_attended,
 )
-from bert_secrets_jax.stats.shares import wilson
+from bert_secrets_jax.stats.student import wilson
 from tests.measure.test_words import by_hand as of_words
 
 

@@ -27,7 +27,7 @@ def test_one_example_less_is_not_significant(to_and_fro):
 def test_too_few_examples_find_nothing():
     found = power.critical_of_mcnemar(of_accuracy(12, 0, 0), level=0.05 / HEADS)
     assert np.isnan(found).all()
-    for effects in power.smallest_effects(of_accuracy(12, 0, 0), level=0.05 / HEADS, power=0.8):
+    for effects in power.smallest_effects(of_accuracy(12, 0, 0), level=0.05 / HEADS):
         assert np.isnan(effects).all()
 
 
@@ -39,7 +39,7 @@ def test_accuracy_is_found_as_often_as_it_says(examples, share):
     share = to_and_fro / examples
     level = 0.05 / HEADS
     table = of_accuracy(examples, to_and_fro, to_and_fro + 2)
-    at_level, effect = (each[0] for each in power.smallest_effects(table, level=level, power=0.8))
+    at_level, effect = (each[0] for each in power.smallest_effects(table, level=level))
     rng = np.random.default_rng(0)
 
     def found(effect):

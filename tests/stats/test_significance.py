@@ -69,7 +69,7 @@ def test_memory_is_bounded():
     tracemalloc.start()
     try:
         significance.randomization_test(given[0], given[1][:1], *given[2:], rounds=1000)
-        significance.selected_gain(*given, splits=100)
+        significance.selected_gain(*given)
         assert tracemalloc.get_traced_memory()[1] < 100e6
     finally:
         tracemalloc.stop()
@@ -134,7 +134,7 @@ def test_constant_predictions_are_not_chosen_and_warn_of_nothing(metric, spread)
         constant = centre + spread * noise
         for given in ((np.stack([constant, predictions[1]]), baseline), (predictions, constant)):
             found = significance.assess(metric, *given, labels, rounds=5)
-            gain = significance.selected_gain(metric, *given, labels, splits=2)
+            gain = significance.selected_gain(metric, *given, labels)
             if spread == 0 and given[1] is baseline:
                 # The same number by another sum: alike to the last bits.
                 assert gain.naive == pytest.approx(found.difference[1], rel=1e-12)
@@ -150,7 +150,7 @@ def test_constant_predictions_are_not_chosen_and_warn_of_nothing(metric, spread)
         ({'predictions': np.full((1, 6), np.nan)}, 'not finite'),
         ({'baseline': np.zeros(5)}, r'baseline must be \[6\], got \[5\]'),
         ({'labels': np.zeros((6, 1))}, r'Labels must be \[E\].*got \[6, 1\]'),
-        ({'splits': 0}, 'at least 1, got 0'),
+        ({'repeats': 0}, 'at least 1, got 0'),
         ({'weights': np.ones((1, 2))}, r'Weights must be \[R, 6\], got \[1, 2\]'),
         ({'weights': np.array([[1, -1, 1, 1, 1, 1]])}, 'negative'),
     ],
@@ -159,7 +159,7 @@ def test_what_does_not_fit_is_named(change, message, untyped):
     given = {'predictions': np.zeros((2, 6)), 'baseline': np.zeros(6), 'labels': np.zeros(6)}
     given = {'metric': 'accuracy'} | given | change
     functions = ('randomization_test', 'selected_gain', 'assess')
-    if 'splits' in change:
+    if 'repeats' in change:
         functions = ('selected_gain',)
     if 'weights' in change:
         functions = ('weighted_scores',)

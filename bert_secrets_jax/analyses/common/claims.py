@@ -45,33 +45,22 @@ _CLAIMS = tuple(
 
 
 def decided(results: Sequence[Result]) -> tuple[Verdict, ...]:
-    """Return the verdict on each claim of the paper, and on those of others that results decide."""
-    found, paper_of_all = verdicts_of(results), verdicts.PRETRAINING.paper
-    return tuple(
-        found.get(claim) or verdicts.not_measured(claim)
-        for claim in dict.fromkeys((*_CLAIMS, *found))
-        if claim in found or claim.paper == paper_of_all
-    )
+    """Return the verdict on each claim of the paper, and on those of others that results decide.
 
-
-def verdicts_of(results: Sequence[Result]) -> dict[Claim, Verdict]:
-    """Return the verdicts on all claims that results of one model decide, alone or together.
-
-    Where several results are from one analysis, the first is used. Verdicts of fine-tuned models
-    stand for those of the model as it is.
+    Results are of one model, and decide alone or together. Where several are from one analysis, the
+    first is used. Verdicts of fine-tuned models stand for those of the model as it is.
     """
     alone = list({type(each): each for each in reversed(results)}.values())[::-1]
     alone.sort(key=lambda each: 'attention after fine-tuning' not in each.gives())
     found: dict[Claim, Verdict] = {}
     for verdict in (*(each for result in alone for each in result.verdicts()), *_together(results)):
         found.setdefault(verdict.claim, verdict)
-    return found
-
-
-def unlearnt(results: Sequence[Result]) -> tuple[tuple[int, ...], bool]:
-    """Return the seeds whose model learnt nothing, and whether the disabled one learnt nothing."""
-    seeds, disabled = (given_by(results, name) for name in ('unlearnt', 'disabled'))
-    return seeds[0] if seeds else (), bool(disabled) and not disabled[0].learnt
+    paper_of_all = verdicts.PRETRAINING.paper
+    return tuple(
+        found.get(claim) or verdicts.not_measured(claim)
+        for claim in dict.fromkeys((*_CLAIMS, *found))
+        if claim in found or claim.paper == paper_of_all
+    )
 
 
 def claims_over_tasks(tasks: Mapping[str, Sequence[Result]]) -> dict[str, tuple[Verdict, ...]]:
@@ -81,35 +70,29 @@ def claims_over_tasks(tasks: Mapping[str, Sequence[Result]]) -> dict[str, tuple[
         subject = result.subject
         if subject.task is not None and {'unlearnt', 'disabled'} & result.gives().keys():
             models.setdefault(subject.model, {}).setdefault(subject.task, []).append(result)
-    needed = 'fine-tuning on two tasks of the paper', 'disabling heads on STS-B and RTE'
     return {
-        model: (
-            _gains(measured) or verdicts.not_measured(verdicts.FINETUNING_GAINS, needed[0]),
-            _same_heads(measured) or verdicts.not_measured(verdicts.SAME_HEADS, needed[1]),
-        )
+        model: (_gains(measured), _same_heads(measured))
         for model, measured in (models or {Subject().model: {}}).items()
     }
 
 
-def _gains(tasks: Mapping[str, Sequence[Result]]) -> Verdict | None:
+def _gains(tasks: Mapping[str, Sequence[Result]]) -> Verdict:
     gains = {
         paper.title(task) or task: given[0]
         for task, results in tasks.items()
         if (given := given_by(results, 'gain'))
     }
-    return verdicts.finetuning_gains(gains) if len(gains) > 1 else None
+    if len(gains) > 1:
+        return verdicts.finetuning_gains(gains)
+    return verdicts.not_measured(verdicts.FINETUNING_GAINS, 'fine-tuning on two tasks of the paper')
 
 
-def _same_heads(tasks: Mapping[str, Sequence[Result]]) -> Verdict | None:
-    sets = {paper.title(task): _sets(results) for task, results in tasks.items()}
-    effects = {
-        title: sets[title]['heads'].found
-        for title in ('STS-B', 'RTE')
-        if 'heads' in sets.get(title, ())
-    }
-    if len(effects) < 2 or len({tuple(each.names) for each in effects.values()}) > 1:
-        return None
-    return verdicts.same_heads_are_needed(effects)
+def _same_heads(tasks: Mapping[str, Sequence[Result]]) -> Verdict:
+    sets = {paper.title(task): _sets(results).get('heads') for task, results in tasks.items()}
+    effects = {task: each.found for task in ('STS-B', 'RTE') if (each := sets.get(task))}
+    if len(effects) > 1 and len({tuple(each.names) for each in effects.values()}) == 1:
+        return verdicts.same_heads_are_needed(effects)
+    return verdicts.not_measured(verdicts.SAME_HEADS, 'disabling heads on STS-B and RTE')
 
 
 def _sets(results: Sequence[Result], which: str = 'disabled') -> Mapping[str, Ablated]:
@@ -126,23 +109,6 @@ def _ablated(results: Sequence[Result], name: str) -> Ablated | None:
     return _sets(results).get(name)
 
 
-def _effects(ablated: Ablated) -> verdicts.Effects:
-    several = ablated.found.sample_of == 'fine-tunings'
-    return dataclasses.replace(ablated.found, sample_of='runs') if several else ablated.found
-
-
-def _told_apart(ablated: Ablated, verdict: Verdict) -> Verdict:
-    """Return a verdict on the score with a sentence on telling texts apart beside it."""
-    lead, (over, margin) = ablated.lead, margin_of(ablated.lead)
-    return with_more(
-        verdict,
-        f' For {{told_apart}} of them, losing it improves {{outcome}} by {over}.',
-        **margin,
-        told_apart=int((lead.verdict == BETTER).sum()),
-        outcome=title_of(lead),
-    )
-
-
 def _instead(results: Sequence[Result], name: str) -> str:
     """Return a sentence on what disabled heads did; empty if it is what the paper's did."""
     for which in ('disabled', OVER_SEEDS):
@@ -153,20 +119,32 @@ def _instead(results: Sequence[Result], name: str) -> str:
 
 
 def _together(results: Sequence[Result]) -> Iterable[Verdict]:
+    effects: dict[str, verdicts.Effects] = {}
     for claim, name in ((verdicts.HEAD_HELPS, 'heads'), (verdicts.LAYER_HELPS, 'layers')):
         ablated = _ablated(results, name)
         if ablated is not None:
-            found = _told_apart(ablated, verdicts.some_mask_helps(claim, _effects(ablated)))
+            effects[name] = ablated.found
+            if ablated.found.sample_of == 'fine-tunings':
+                effects[name] = dataclasses.replace(ablated.found, sample_of='runs')
+            # A sentence on telling texts apart beside that on the score.
+            (over, margin), lead = margin_of(ablated.lead), ablated.lead
+            found = with_more(
+                verdicts.some_mask_helps(claim, effects[name]),
+                f' For {{told_apart}} of them, losing it improves {{outcome}} by {over}.',
+                **margin,
+                told_apart=int((lead.verdict == BETTER).sum()),
+                outcome=title_of(lead),
+            )
             yield with_more(found, _instead(results, name))
-    heads, chosen = _instead(results, 'heads'), _ablated(results, 'heads')
+    instead_of_heads = _instead(results, 'heads')
     ablated = {**_sets(results), **_sets(results, OVER_SEEDS)}.get('heads')
     if ablated is not None:
         found = verdicts.a_random_head_helps(ablated.averages, heads=len(ablated.masks))
-        yield with_more(found, heads)
+        yield with_more(found, instead_of_heads)
     along = given_by(results, 'attention along frames')
-    if along and chosen is not None:
+    if along and 'heads' in effects:
         best = np.argsort(-along[0], axis=None, kind='stable')[:2].tolist()
-        yield with_more(verdicts.heads_are_not_needed(_effects(chosen), best), heads)
+        yield with_more(verdicts.heads_are_not_needed(effects['heads'], best), instead_of_heads)
 
 
 def verdicts_frame(found: Sequence[Verdict]) -> 'pandas.DataFrame':

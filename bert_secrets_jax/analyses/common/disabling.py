@@ -26,8 +26,8 @@ from bert_secrets_jax.runs.call import Call, call
 from bert_secrets_jax.runs.cost import HEAD, MANY, Costs
 from bert_secrets_jax.runs.result import Finding, Result
 from bert_secrets_jax.stats import significance
-from bert_secrets_jax.stats.average import MeanEffect, mean_effect
 from bert_secrets_jax.stats.effects import Effects
+from bert_secrets_jax.stats.influence import MeanEffect, mean_effect
 from bert_secrets_jax.stats.seeds import assess_seeds
 from bert_secrets_jax.stats.significance import ChosenElsewhere, SelectedGain
 
@@ -66,7 +66,7 @@ class Ablated:
       elsewhere: The gain here of the mask that is best on other examples; None without others.
     """
 
-    FORMAT: ClassVar[int] = 8
+    FORMAT: ClassVar[int] = 9
 
     masks: np.ndarray
     assessed: Mapping[str, Effects]

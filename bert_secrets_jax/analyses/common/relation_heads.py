@@ -33,8 +33,7 @@ from bert_secrets_jax.names import head_name
 from bert_secrets_jax.runs import store
 from bert_secrets_jax.runs.findings import Interval
 from bert_secrets_jax.stats.corrections import holm
-from bert_secrets_jax.stats.shares import wilson
-from bert_secrets_jax.stats.student import interval, p_above
+from bert_secrets_jax.stats.student import interval, p_above, wilson
 
 # Relations with fewer links in either part are not looked at alone: no interval would hold.
 FEWEST = 20

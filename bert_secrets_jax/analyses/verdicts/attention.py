@@ -26,7 +26,7 @@ from bert_secrets_jax.analyses.verdicts.verdict import (
 from bert_secrets_jax.measure.tables import HeadTable
 from bert_secrets_jax.names import counted, head_name
 from bert_secrets_jax.runs.findings import Interval
-from bert_secrets_jax.runs.verdict import ANY_FINETUNING, MOST_FINETUNINGS, THESE_MODELS
+from bert_secrets_jax.runs.verdict import ANY_FINETUNING, THESE_MODELS
 from bert_secrets_jax.stats import over_runs, student
 from bert_secrets_jax.stats.over_runs import Contrasts
 
@@ -40,35 +40,30 @@ def last_layers_change_most(
     last two, above the threshold for every such pair if the claim holds. Of several schedules, each
     with the same seeds and a name that ends a sentence (`under`), it is so for every one.
     """
-    runs = [*zip(*map(verdict.as_runs, similarity), strict=True)]
-    count, layers = runs[0][0].count, len(runs[0][0].mean)
+    runs = verdict.as_runs(similarity[0])
+    layers, schedules = len(runs[0].mean), len(similarity)
     if layers < 3:
         why = 'The model has {layers:layer|layers} and no others to compare the last two with.'
-        return verdict.nothing_to_test(claim, why, count, layers=layers)
+        return verdict.nothing_to_test(claim, why, runs[0].count, layers=layers)
     last, other = np.eye(layers)[-2:], np.eye(layers)[:-2]
-    weights = (other[None] - last[:, None]).reshape(-1, layers)
-    tables = [np.concatenate([verdict.by_layer(each) for each in run], axis=1) for run in runs]
-    weights = np.kron(np.eye(len(similarity)), weights)
-    pairs = [verdict.combined(weights, *table) for table in tables]
-    found = over_runs.contrasts(pairs, count, above=claims.LAST_LAYERS.threshold)
-    schedule, pair = divmod(found.least, 2 * (layers - 2))
+    pairs = (other[None] - last[:, None]).reshape(-1, layers)
+    weights = np.kron(np.eye(schedules), pairs).reshape(-1, schedules, layers)
+    found = verdict.on_layers(claim, weights, *similarity)
+    schedule, pair = divmod(found.least, len(pairs))
     which, against = layers - 1 + pair // (layers - 2), 1 + pair % (layers - 2)
     what = f'similarity of layer {against} minus that of layer {which}{under[schedule]}'
     # A single fine-tuning under each schedule does not speak for the schedules.
-    alone: dict[str, Any] = {}
-    if under[0] and len(runs) == 1:
-        alone['population'] = THESE_MODELS
+    alone: dict[str, Any] = {'population': THESE_MODELS} if under[0] and found.runs == 1 else {}
     return verdict.verdict_on(claim, found, what, **alone)
 
 
 def cls_then_sep(runs: Mapping[str, Tables]) -> list[Verdict]:
     """Return the verdict on CLS_THEN_SEP from tables of [CLS] and [SEP]; none on no runs."""
-    return on_runs(
-        runs,
-        lambda tables: attention_moves_from_cls_to_sep(
-            each_of(tables, '[CLS]'), each_of(tables, '[SEP]')
-        ),
-    )
+
+    def moves(tables: Sequence[Tables]) -> Verdict:
+        return attention_moves_from_cls_to_sep(*(each_of(tables, of) for of in ('[CLS]', '[SEP]')))
+
+    return on_runs(runs, moves)
 
 
 def attention_moves_from_cls_to_sep(cls: Runs, sep: Runs) -> Verdict:
@@ -77,19 +72,16 @@ def attention_moves_from_cls_to_sep(cls: Runs, sep: Runs) -> Verdict:
     With an odd number of layers the middle one is in neither half. The estimate is one of three
     parts, all above the threshold if the claim holds.
     """
-    runs = list(zip(verdict.as_runs(cls), verdict.as_runs(sep), strict=True))
-    count, layers = runs[0][0].count, len(runs[0][0].mean)
-    half = layers // 2
+    first = verdict.as_runs(cls)[0]
+    layers, half = len(first.mean), len(first.mean) // 2
     if not half:
-        return verdict.nothing_to_test(claims.CLS_THEN_SEP, 'The model has a single layer.', count)
-    early, late = np.zeros(layers), np.zeros(layers)
-    early[:half], late[-half:] = 1 / half, 1 / half
-    # Weights of the layers of [CLS], then of those of [SEP].
-    none = np.zeros(layers)
-    weights = np.block([[early - late, none], [none, late - early], [-late, late]])
-    tables = [np.concatenate([verdict.by_layer(each) for each in run], axis=1) for run in runs]
-    parts = [verdict.combined(weights, *table) for table in tables]
-    found = over_runs.contrasts(parts, count, above=claims.CLS_THEN_SEP.threshold)
+        why = 'The model has a single layer.'
+        return verdict.nothing_to_test(claims.CLS_THEN_SEP, why, first.count)
+    none, early = np.zeros(layers), _mean_of(slice(half), layers)
+    late = early[::-1]
+    # Weights of the layers of [CLS], and of those of [SEP].
+    weights = np.array([[early - late, none], [none, late - early], [-late, late]])
+    found = verdict.on_layers(claims.CLS_THEN_SEP, weights, cls, sep)
     names = (
         'attention that [CLS] loses from early to late layers',
         'attention that [SEP] gains from early to late layers',
@@ -121,40 +113,28 @@ def vertical_patterns_are_special(
                 f'Shares of vertical maps are {list(share.shape)}, and the model has '
                 f'{list(table.mean.shape)} heads.'
             )
-    heads, count = (
-        np.mean(shares, axis=0, dtype=np.float64) > claims.VERTICAL.threshold,
-        runs[0].count,
-    )
+    claim = claims.VERTICAL
+    heads = np.mean(shares, axis=0, dtype=np.float64) > claim.threshold
     if not heads.any():
-        return verdict.nothing_to_test(claims.VERTICAL, 'No head has mostly vertical maps.', count)
+        return verdict.nothing_to_test(claim, 'No head has mostly vertical maps.', runs[0].count)
     found = over_runs.contrasts(
-        [
-            (run.mean[heads] - claims.VERTICAL.threshold, verdict.error_of(run)[heads])
-            for run in runs
-        ],
-        count,
+        [(run.mean[heads], verdict.error_of(run)[heads]) for run in runs],
+        runs[0].count,
+        above=claim.threshold,
     )
     needed = math.ceil(claims.NEARLY_ALL * len(found.difference))
-    others = len(found.difference) - needed + 1
-    p_values = (
-        over_runs.at_least(found.above, needed, found.by_sign[0]),
-        over_runs.at_least(found.below, others, found.by_sign[1]),
-    )
-    if count < over_runs.FEWEST:
-        p_values = math.nan, math.nan
     order = np.argsort(-found.difference / found.error, kind='stable')
     deciding = int(order[needed - 1])
-    interval = found.typical(deciding, offset=claims.VERTICAL.threshold)
+    interval = found.typical(deciding, offset=claim.threshold)
     head = head_name(*np.argwhere(heads)[deciding])
     above = (found.difference > 0).sum()
     return verdict.verdict_on(
-        claims.VERTICAL,
+        claim,
         found,
         f'attention of {head} to [CLS] and all [SEP]',
         '{above} of {vertical_heads} heads with mostly vertical maps give [CLS] and [SEP] more '
-        'than half; the claim needs {needed}. By that count {head} decides, and gives '
-        f'{verdict.with_interval(claims.VERTICAL, interval)}.',
-        p_values=p_values,
+        'than half; the claim needs {needed}. By that count {head} decides, and gives {number}.',
+        p_values=over_runs.so_many_above(found, needed),
         interval=interval,
         vertical_heads=heads.sum(),
         above=above,
@@ -171,30 +151,28 @@ def features_are_negligible(cls: Runs, sep: Runs, features: Mapping[str, Runs]) 
     test of a single model. Features in fewer than 20 examples are left out if any other remains.
     At least one is needed, by its name (`statistics.attention_to`).
     """
-    features = {name: verdict.as_runs(tables) for name, tables in features.items()}
     features, rare, numbers = _frequent(features)
-    wholes = _sums(verdict.as_runs(cls), verdict.as_runs(sep))
-    parts = np.array([[verdict.whole_model(table) for table in runs] for runs in features.values()])
-    parts = np.moveaxis(parts, 0, -1)  # [R, 2, P]: mean and bound of each feature
-    count = min(runs[0].count for runs in features.values())
+    bound, tables = claims.FEATURES.threshold, (cls, sep, *features.values())
+    layers = _mean_of(slice(None), len(verdict.as_runs(cls)[0].mean))
+    # [CLS] and [SEP] together, then each feature.
+    signs = np.eye(1 + len(features), len(tables), k=1)
+    signs[0, 0] = 1
+    per_run = verdict.sums_of_layers(np.multiply.outer(signs, layers), *tables)
+    count = min(verdict.as_runs(each)[0].count for each in features.values())
     found = over_runs.contrasts(
-        [
-            (
-                claims.FEATURES.threshold * special - means,
-                claims.FEATURES.threshold * error + errors,
-            )
-            for (special, error), (means, errors) in zip(wholes, parts, strict=True)
-        ],
+        [(bound * mean[0] - mean[1:], bound * error[0] + error[1:]) for mean, error in per_run],
         count,
     )
-    part = over_runs.contrasts([run[:, found.least] for run in parts], count)
-    interval = _ratio(part, over_runs.contrasts(wholes, count))
+    part, whole = (
+        over_runs.contrasts([(mean[row], error[row]) for mean, error in per_run], count)
+        for row in (1 + found.least, 0)
+    )
     return verdict.verdict_on(
         claims.FEATURES,
         found,
         f'attention to {list(features)[found.least]} divided by that to [CLS] and [SEP]',
-        verdict.decisive(claims.FEATURES, interval) + rare,
-        interval=interval,
+        more=rare,
+        interval=_ratio(part, whole),
         **numbers,
     )
 
@@ -209,35 +187,23 @@ def few_are_heterogeneous(
       corrected: The share of both and its 95 % interval, corrected for what the classifier mistakes
         (`Patterns.correct`), which decides; None takes the share as it is.
     """
-    tables = [verdict.as_runs(each) for each in classes.values()]
-    per_run = [
-        (claims.FEW_HETEROGENEOUS.threshold - share, error) for share, error in _sums(*tables)
-    ]
-    found = over_runs.contrasts(per_run, tables[0][0].count)
+    claim, tables = claims.FEW_HETEROGENEOUS, [*classes.values()]
+    layers = _mean_of(slice(None), len(verdict.as_runs(tables[0])[0].mean))
+    weights = np.multiply.outer(np.ones((1, len(tables))), layers)
+    found = verdict.on_layers(claim, weights, *tables)
     what, p_values = f'share of maps that are {" or ".join(classes)}', over_runs.all_above(found)
     if corrected is None:
-        return verdict.verdict_on(claims.FEW_HETEROGENEOUS, found, what)
+        return verdict.verdict_on(claim, found, what)
     if not np.isnan(p_values).any():
         share, low, high = corrected
-        p_values = (
-            over_runs.capped(
-                float(over_runs.not_below(claims.FEW_HETEROGENEOUS.threshold, share, high))
-            ),
-            over_runs.capped(
-                float(over_runs.not_below(-claims.FEW_HETEROGENEOUS.threshold, -share, -low))
-            ),
-        )
-    of_mean: dict[str, Any] = {}
-    if verdict.population_of(found) == MOST_FINETUNINGS:
-        # Mistakes are corrected in the mean over models.
-        of_mean['population'] = ANY_FINETUNING
+        p_if_false = over_runs.not_below(claim.threshold, share, high)
+        p_if_true = over_runs.not_below(-claim.threshold, -share, -low)
+        p_values = float(p_if_false), float(p_if_true)
+    # Mistakes are corrected in the mean over models.
+    several = found.runs >= over_runs.FEWEST_FOR_MOST
+    of_mean: dict[str, Any] = {'population': ANY_FINETUNING} if several else {}
     return verdict.verdict_on(
-        claims.FEW_HETEROGENEOUS,
-        found,
-        f'corrected {what}',
-        p_values=p_values,
-        interval=corrected,
-        **of_mean,
+        claim, found, f'corrected {what}', p_values=p_values, interval=corrected, **of_mean
     )
 
 
@@ -249,46 +215,39 @@ def cls_attends_most_to_sep(from_cls: Mapping[str, Runs]) -> Verdict:
     examples are left out if at least two remain.
     Types go by their names (`statistics.cls_to`): '[SEP]' and at least one other.
     """
-    from_cls = {name: verdict.as_runs(tables) for name, tables in from_cls.items()}
     from_cls, rare, numbers = _frequent(from_cls, at_least_kept=2)
-    means = {name: [run.mean[-1].mean() for run in runs] for name, runs in from_cls.items()}
-    errors = {
-        name: [verdict.error_of(run)[-1].mean() for run in runs] for name, runs in from_cls.items()
-    }
     others = [name for name in from_cls if name != '[SEP]']
-    found = over_runs.contrasts(
-        zip(
-            np.transpose([np.subtract(means['[SEP]'], means[name]) for name in others]),
-            np.transpose([np.add(errors['[SEP]'], errors[name]) for name in others]),
-            strict=True,
-        ),
-        min(runs[0].count for runs in from_cls.values()),
-    )
+    tables = [from_cls[name] for name in ('[SEP]', *others)]
+    signs = np.hstack([np.ones((len(others), 1)), -np.eye(len(others))])
+    last = np.eye(len(verdict.as_runs(tables[0])[0].mean))[-1]
+    found = verdict.on_layers(claims.LAST_CLS, np.multiply.outer(signs, last), *tables)
     return verdict.verdict_on(
         claims.LAST_CLS,
         found,
         f'attention of [CLS] to [SEP] minus that to {others[found.least]}',
-        verdict.decisive(claims.LAST_CLS, found.typical(found.least)) + rare,
+        more=rare,
         **numbers,
     )
 
 
-def _sums(*tables: list[HeadTable]) -> list[tuple[float, float]]:
-    """Return for each run the sum of the means of some tables, and a bound of its error."""
-    runs = zip(*tables, strict=True)
-    return [tuple(np.sum([verdict.whole_model(table) for table in run], axis=0)) for run in runs]
+def _mean_of(where: slice, layers: int) -> np.ndarray:
+    """Return the weights of layers whose sum is the mean of some of them."""
+    weights = np.zeros(layers)
+    weights[where] = 1 / len(weights[where])
+    return weights
 
 
 def _frequent(
-    tables: Mapping[str, list[HeadTable]], *, at_least_kept: int = 1
-) -> tuple[Mapping[str, list[HeadTable]], str, dict[str, Any]]:
+    tables: Mapping[str, Runs], *, at_least_kept: int = 1
+) -> tuple[Mapping[str, Runs], str, dict[str, Any]]:
     """Return the tables of what is frequent enough, and a sentence on the rest."""
-    kept = {name: runs for name, runs in tables.items() if runs[0].count >= over_runs.FEWEST}
-    if len(kept) in (len(tables), *range(at_least_kept)):
+    counts = {name: verdict.as_runs(runs)[0].count for name, runs in tables.items()}
+    rare = {name: count for name, count in counts.items() if count < over_runs.FEWEST}
+    if not rare or len(counts) - len(rare) < at_least_kept:
         return tables, '', {}
-    counts = {name: runs[0].count for name, runs in tables.items() if name not in kept}
-    rare = ', '.join(f'{name} ({round(float(count))})' for name, count in counts.items())
-    return kept, ' Left out as too rare: {rare}.', {'rare': rare}
+    named = ', '.join(f'{name} ({round(float(count))})' for name, count in rare.items())
+    kept = {name: runs for name, runs in tables.items() if name not in rare}
+    return kept, ' Left out as too rare: {rare}.', {'rare': named}
 
 
 def _ratio(part: Contrasts, total_of: Contrasts) -> Interval:
@@ -335,20 +294,16 @@ def cls_looks_broadly(entropy: Runs, uniform: Runs) -> Verdict:
     The estimate is the entropy minus BROADLY times that of even attention on the same texts
     (`statistics.uniform_entropy`), above 0 if it holds.
     """
-    pairs = list(zip(verdict.as_runs(entropy), verdict.as_runs(uniform), strict=True))
-    per_run = [
-        (
-            of_cls.mean[-1].mean(dtype=np.float64) - claims.BROADLY * even.mean[-1, 0],
-            verdict.error_of(of_cls)[-1].mean() + claims.BROADLY * verdict.error_of(even)[-1, 0],
-        )
-        for of_cls, even in pairs
-    ]
-    of_cls, even = (
-        np.mean([each.mean[-1].mean() for each in of]) for of in zip(*pairs, strict=True)
+    last = np.eye(len(verdict.as_runs(entropy)[0].mean))[-1]
+    weights = np.multiply.outer([[1, -claims.BROADLY]], last)
+    found = verdict.on_layers(claims.BROAD_CLS, weights, entropy, uniform)
+    of_cls, even = np.mean(
+        [[table.mean[-1].mean() for table in verdict.as_runs(of)] for of in (entropy, uniform)],
+        axis=1,
     )
     return verdict.verdict_on(
         claims.BROAD_CLS,
-        over_runs.contrasts(per_run, pairs[0][0].count),
+        found,
         'entropy less the claimed share of that of even attention',
         'In the last layer, the attention of [CLS] has {share:.2f} of the entropy of even '
         'attention. The claim needs {claimed:g} or more.',
@@ -366,12 +321,11 @@ def sep_is_a_no_op(gradients: Mapping[str, HeadTable], *, loss: str) -> Verdict:
     """
     sep, others = gradients['[SEP]'], gradients['other tokens']
     where = layers_between(5, 12, len(sep.mean))
-    (at_sep, sep_error), (elsewhere, error) = (
-        [each[where] for each in _relative(table, others)] for table in (sep, others)
-    )
-    found = over_runs.contrasts(
-        [(elsewhere - at_sep, sep_error + error)], min(sep.count, others.count)
-    )
+    at_sep, elsewhere = (each.mean.mean(axis=1, dtype=np.float64) for each in (sep, others))
+    # Gradients may be far smaller than what rounding leaves of a share of attention.
+    error = (sep.standard_error + others.standard_error).mean(axis=1, dtype=np.float64)
+    drop = (1 - at_sep / elsewhere)[where], (error / elsewhere)[where]
+    found = over_runs.contrasts([drop], min(sep.count, others.count))
     layer = where.start + found.least + 1
     return verdict.verdict_on(
         claims.SEP_NO_OP,
@@ -388,31 +342,20 @@ def sep_moves_little(weights: HeadTable, norms: HeadTable) -> Verdict:
     the mean of their errors, whatever the dependence between heads.
     Tables are of all [SEP] together (`statistics.to_all_sep`), and norms are shares of their rows.
     """
-    heads = weights.mean > claims.SEP_MOVES_LITTLE.threshold
+    claim = claims.SEP_MOVES_LITTLE
+    heads = weights.mean > claim.threshold
     if not heads.any():
         why = 'None of {heads} heads gives [SEP] more than half of its attention.'
-        return verdict.nothing_to_test(
-            claims.SEP_MOVES_LITTLE, why, weights.count, heads=heads.size
-        )
+        return verdict.nothing_to_test(claim, why, weights.count, heads=heads.size)
     mean, error = norms.mean[heads].mean(dtype='float64'), verdict.error_of(norms)[heads].mean()
-    found = over_runs.contrasts([(claims.SEP_MOVES_LITTLE.threshold - mean, error)], norms.count)
+    found = over_runs.contrasts([(claim.threshold - mean, error)], norms.count)
     what = f'share of norms from [SEP] in the {counted(heads.sum(), "head")} that give it most'
-    return verdict.verdict_on(claims.SEP_MOVES_LITTLE, found, what)
-
-
-def _relative(table: HeadTable, to: HeadTable) -> tuple[np.ndarray, np.ndarray]:
-    """Return means of layers and bounds of their errors, in units of the means of another."""
-    scale = to.mean.mean(axis=1, dtype=np.float64)
-    mean = table.mean.mean(axis=1, dtype=np.float64)
-    # Gradients may be far smaller than what rounding leaves of a share of attention.
-    error = table.standard_error.mean(axis=1, dtype=np.float64)
-    return mean / scale, error / scale
+    return verdict.verdict_on(claim, found, what)
 
 
 def _in_middle_layers(claim: Claim, tables: Runs, what: str) -> Verdict:
-    runs = verdict.as_runs(tables)
-    where = layers_between(6, 10, len(runs[0].mean))
-    parts = [[each[where].mean() for each in verdict.by_layer(run)] for run in runs]
-    found = over_runs.contrasts(parts, runs[0].count, above=claim.threshold)
-    layers = verdict.layers_named(where.start + 1, where.stop)
-    return verdict.verdict_on(claim, found, f'{what} in {layers}')
+    layers = len(verdict.as_runs(tables)[0].mean)
+    where = layers_between(6, 10, layers)
+    found = verdict.on_layers(claim, _mean_of(where, layers)[None, None], tables)
+    named = verdict.layers_named(where.start + 1, where.stop)
+    return verdict.verdict_on(claim, found, f'{what} in {named}')

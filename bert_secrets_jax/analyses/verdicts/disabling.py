@@ -6,7 +6,6 @@ Shapes: M masks, K tasks, S fine-tunings, R draws of random orders or dimensions
 import math
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
-from typing import Any
 
 import numpy as np
 from jaxtyping import Float
@@ -17,8 +16,8 @@ from bert_secrets_jax.pruning.outliers import FEWEST_DRAWS, rank_p
 from bert_secrets_jax.runs.findings import Interval
 from bert_secrets_jax.runs.verdict import MOST_FINETUNINGS, THESE_MODELS
 from bert_secrets_jax.stats import over_runs
-from bert_secrets_jax.stats.average import MeanEffect
 from bert_secrets_jax.stats.effects import Effects as Effects
+from bert_secrets_jax.stats.influence import MeanEffect
 from bert_secrets_jax.stats.over_runs import Contrasts
 from bert_secrets_jax.stats.significance import FEWEST_FOR_CORRELATIONS
 from bert_secrets_jax.stats.significance import unseen_change as unseen_change
@@ -38,31 +37,25 @@ def some_mask_helps(claim: Claim, effects: Effects) -> Verdict:
     there are any. Its interval is of this mask alone, although it is chosen. Of several
     fine-tunings, it is the median, and the sign test has to agree.
     """
-    middle, masks = _middle(effects), len(effects.names)
+    each, masks, high = _over(effects), len(effects.names), _interval(effects)[1]
+    middle = effects.difference if each is None else np.median(each, axis=0)
     gains = np.where(effects.difference > 0, effects.p_beyond, 1.0)
     gains = np.fmax(gains, _shown(effects, 1, claims.PRACTICAL_GAIN, masks))
     helps = gains <= verdict.LEVEL
     shown = helps if helps.any() else ~np.isnan(middle)
     best = int(np.argmax(np.where(shown, middle, -np.inf)))
-    high = _interval(effects)[1]
     part = 'layer' if claim == claims.LAYER_HELPS else 'head'
     numbers = {'masks': masks, 'helpful': helps.sum()}
     words = (
         f'For {{helpful}} of {{masks:{part}|{part}s}}, disabling it raises the score by more than '
-        '{threshold:g} points.'
+        '{threshold:g} points. '
     )
     if np.isfinite(high.max()) and not helps.any():
         numbers['reach'] = 100 * high.max()
-        words += ' No interval goes beyond {reach:+z.2f} points.'
-    return _on_mask(
-        claim,
-        (float(np.nanmin(gains)), float(_shown(effects, -1, claims.PRACTICAL_GAIN).max())),
-        effects,
-        best,
-        widest=int(np.argmax(high)),
-        words=words + ' ',
-        numbers=numbers,
-    )
+        words += 'No interval goes beyond {reach:+z.2f} points. '
+    p_values = float(np.nanmin(gains)), float(_shown(effects, -1, claims.PRACTICAL_GAIN).max())
+    widest = int(np.argmax(high))
+    return _on_mask(claim, p_values, effects, best, widest=widest, words=words, numbers=numbers)
 
 
 def heads_are_not_needed(effects: Effects, heads: Sequence[int]) -> Verdict:
@@ -94,30 +87,20 @@ def _over(effects: Effects) -> np.ndarray | None:
     return effects.seeds.difference
 
 
-def _middle(effects: Effects) -> np.ndarray:
-    """Return the difference [M], of several fine-tunings their median."""
-    each = _over(effects)
-    return effects.difference if each is None else np.median(each, axis=0)
-
-
-def _error_over(effects: Effects, seeds: int) -> np.ndarray:
-    """Return the error [M] of the mean over fine-tunings and examples, at its greatest."""
-    low, high = _interval(effects)
-    return (high - low) / 2 / reach(seeds - 1)
-
-
 def _shown(effects: Effects, side: int, bound: float, tests: int = 1) -> np.ndarray:
     """Return the p-values [M] that a difference is not above (1), or not below (-1), a bound.
 
     They are corrected for so many tests. Of several fine-tunings, most have to agree (`by_sign`).
     """
-    each, ends = _over(effects), _interval(effects)
+    each, (low, high) = _over(effects), _interval(effects)
     freedom = np.inf if each is None else len(each) - 1
-    turned = -side * np.stack([np.nan_to_num(effects.difference), ends[0 if side > 0 else 1]])
-    p = np.minimum(tests * over_runs.not_below(-side * bound, turned[0], turned[1], freedom), 1.0)
+    middle, end = np.nan_to_num(effects.difference), low if side > 0 else high
+    p = over_runs.not_below(-side * bound, -side * middle, -side * end, freedom)
+    p = np.minimum(tests * p, 1.0)
     if each is None:
         return p
-    return np.maximum(p, over_runs.by_sign(side * (each - bound), _error_over(effects, len(each))))
+    error = (high - low) / 2 / reach(freedom)
+    return np.maximum(p, over_runs.by_sign(side * (each - bound), error))
 
 
 def _on_mask(
@@ -132,8 +115,8 @@ def _on_mask(
 ) -> Verdict:
     """Return the verdict that one mask decides; the interval of the widest reaches farthest."""
     each, population, name = _over(effects), effects.population, effects.names[index]
-    low, high = _interval(effects)
-    interval = effects.difference[index], low[index], high[index]
+    low, high = (end[index] for end in _interval(effects))
+    interval = effects.difference[index], low, high
     left_open, values = _left_open(effects, widest)
     if np.isnan(interval[0]):
         # It is unknown where the effect is undefined.
@@ -141,12 +124,11 @@ def _on_mask(
         words += 'Without {name} the score is undefined.'
     else:
         if each is not None:
-            error = _error_over(effects, len(each))[index]
+            error = (high - low) / 2 / reach(len(each) - 1)
             interval = over_runs.median_of(each[:, index], error)
             population, values['runs'] = MOST_FINETUNINGS, len(each)
         interval = 100 * interval[0], 100 * interval[1], 100 * interval[2]
-        changes = verdict.with_interval(claim, interval)
-        words += f'Disabling {{name}} changes the score by {changes}.'
+        words += 'Disabling {name} changes the score by {number}.'
         words += verdict.MEDIAN * (each is not None)
     return verdict.verdict_of(
         claim,
@@ -176,21 +158,21 @@ def a_random_head_helps(average: MeanEffect | Sequence[MeanEffect], *, heads: in
     """
     runs = [average] if isinstance(average, MeanEffect) else average
     found, changed = on_average(runs), min(run.changed for run in runs)
-    p_values, interval = (math.nan, math.nan), (math.nan, math.nan, math.nan)
+    p_values, words, more = over_runs.all_above(found), '', ''
+    interval = found.typical(0)
     if np.isnan(found.difference[0]):
         words = 'The score is undefined without any of the {heads} heads.'
-    else:
-        interval = found.typical(0)
-        words = verdict.decisive(claims.RANDOM_HEAD_HELPS, interval)
-        if changed >= over_runs.FEWEST:
-            p_values = over_runs.all_above(found)
-        elif found.examples >= over_runs.FEWEST:
-            words += ' Predictions change on {changed:example|examples}; a test needs {needed}.'
+        interval = math.nan, math.nan, math.nan
+    elif changed < over_runs.FEWEST:
+        p_values = math.nan, math.nan
+        if found.examples >= over_runs.FEWEST:
+            more = ' Predictions change on {changed:example|examples}; a test needs {needed}.'
     return verdict.verdict_on(
         claims.RANDOM_HEAD_HELPS,
         found,
         'mean change of the score without a head',
         words,
+        more=more,
         p_values=p_values,
         interval=interval,
         heads=heads,
@@ -252,11 +234,11 @@ def same_heads_are_needed(effects: Mapping[str, Effects]) -> Verdict:
         numbers |= {f'first_{place}': names[first], f'second_{place}': names[second]}
     return verdict.verdict_of(
         claims.SAME_HEADS,
-        (over_runs.capped(p_if_false), over_runs.capped(2 * len(names) * p_if_true)),
+        (p_if_false, 2 * len(names) * p_if_true),
         interval,
         '{task_1} needs {first_1} and {second_1} most, {task_2} {first_2} and {second_2}: '
         '{shared} of them {shared:|is|are} shared. On {task}, losing {one} instead of {other} '
-        f'costs {verdict.with_interval(claims.SAME_HEADS, interval)}.',
+        'costs {number}.',
         what=f'loss without {names[one]} minus loss without {names[other]} on {tasks[task]}',
         population=THESE_MODELS,
         sample=sample,
@@ -312,15 +294,10 @@ def heads_can_go(
     The change has the ends of its 95 % interval. `each` is that of each fine-tuning [S]: several
     are a sample.
     """
-    found = over_runs.contrast_of(change, offset=claims.NOTICEABLE, each=each, examples=examples)
-    interval = tuple(100 * np.array(found.typical(0, offset=-claims.NOTICEABLE)))
-    return verdict.verdict_on(
-        claims.HEADS_CAN_GO,
-        found,
-        f'change of the score with {kept} of {heads} heads left',
-        interval=interval,
-        **_sampled(examples),
-    )
+    claim, points = claims.HEADS_CAN_GO, 100 * np.array(change)
+    found = over_runs.contrast_of(points, above=claim.threshold, each=100 * each, examples=examples)
+    what = f'change of the score with {kept} of {heads} heads left'
+    return verdict.verdict_on(claim, found, what, sample=examples, sample_of='examples')
 
 
 def order_tells(
@@ -347,22 +324,25 @@ def order_tells(
         needs = f'pruning in at least {FEWEST_DRAWS} random orders'
         return verdict.not_measured(claims.ORDER_TELLS, needs)
     own, others = float(ordered.mean()), random.mean(axis=0)
-    found = over_runs.contrast_of(lead, each=each, examples=examples, random=others)
+    found = over_runs.contrast_of(
+        100 * np.array(lead), each=100 * each, examples=examples, random=100 * others
+    )
     p_if_false, p_if_true = over_runs.all_above(found)
-    rank = rank_p(own, others)
-    interval = tuple(100 * np.array(found.typical(0)))
     return verdict.verdict_on(
         claims.ORDER_TELLS,
         found,
         'score in this order minus that in random ones',
-        f'The score is {verdict.with_interval(claims.ORDER_TELLS, interval)} above that in random '
-        'orders. As good as this order: {as_well} of {draws} random ones.',
+        'The score is {number} above that in random orders. As good as this order: {as_well} of '
+        '{draws} random ones.',
         # An unknown p-value (NaN) stays unknown.
-        p_values=(np.maximum(p_if_false, rank), np.maximum(p_if_true, rank_p(-own, -others))),
-        interval=interval,
+        p_values=(
+            np.maximum(p_if_false, rank_p(own, others)),
+            np.maximum(p_if_true, rank_p(-own, -others)),
+        ),
         draws=draws,
         as_well=(others >= own).sum(),
-        **_sampled(examples),
+        sample=examples,
+        sample_of='examples',
     )
 
 
@@ -382,26 +362,18 @@ def outliers_are_needed(
       beyond: The loss without the outliers less the mean of the losses without random sets, and the
         ends of its 95 % interval over texts, by Student's t.
     """
-    found = over_runs.contrast_of(
-        beyond, offset=-claims.OUTLIERS_NEEDED.threshold, examples=texts, random=random
-    )
+    claim = claims.OUTLIERS_NEEDED
+    found = over_runs.contrast_of(beyond, above=claim.threshold, examples=texts, random=random)
     p_if_false, p_if_true = over_runs.all_above(found)
-    interval = found.interval(0, offset=claims.OUTLIERS_NEEDED.threshold)
     return verdict.verdict_on(
-        claims.OUTLIERS_NEEDED,
+        claim,
         found,
         'loss without the outliers minus that without random dimensions',
-        'Without the {outliers:outlier|outliers}, the loss is '
-        f'{verdict.with_interval(claims.OUTLIERS_NEEDED, interval)} nats above that without random '
-        'dimensions. The claim needs more than {threshold:g}. As harmful: {as_much} of {draws} '
-        'random sets.',
+        'Without the {outliers:outlier|outliers}, the loss is {number} nats above that without '
+        'random dimensions. The claim needs more than {threshold:g}. As harmful: {as_much} of '
+        '{draws} random sets.',
         p_values=(np.maximum(p_if_false, rank_p(together, random)), p_if_true),
         outliers=outliers,
         draws=len(random),
         as_much=(random >= together).sum(),
     )
-
-
-def _sampled(examples: int) -> dict[str, Any]:
-    """Return the sample of a curve, whose interval is over examples, too."""
-    return {'sample': examples, 'sample_of': 'examples'}

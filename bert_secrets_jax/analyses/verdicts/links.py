@@ -3,6 +3,7 @@
 Shapes: R seeds of a probe, E sentences.
 """
 
+import operator
 from collections.abc import Mapping
 
 import numpy as np
@@ -32,26 +33,25 @@ def heads_follow_links(test: LinkTest) -> Verdict:
     least. The head is the one that is farthest above its places, among those significantly above
     all kinds if there are any. The interval is of this head alone, although it is chosen.
     """
-    real, nulls = test.real, test.nulls
-    means = np.stack([null.excess.mean for null in nulls.values()])
+    nulls, claim = test.nulls, claims.FRAMES
     parts = [_beyond(null.excess) for null in nulls.values()]
     p_of_more = len(parts) * np.fmin.reduce([part.below for part in parts], axis=0)
     # Above every kind of places, by both tests; what is not known shows nothing.
     p_of_less = [
-        np.maximum(null.familywise, real.size * part.above)
+        np.maximum(null.familywise, test.real.size * part.above)
         for null, part in zip(nulls.values(), parts, strict=True)
     ]
     p_of_less = np.nan_to_num(np.max(p_of_less, axis=0), nan=1.0)
-    p_values = over_runs.capped(p_of_less.min()), over_runs.capped(p_of_more.max())
-    known = np.where(np.isnan(means), np.inf, means)
+    p_values = p_of_less.min(), p_of_more.max()
+    known = np.array([np.nan_to_num(part.difference, nan=np.inf) for part in parts])
     beyond = known.min(axis=0)
-    order = np.where(real, beyond + 1, np.where(np.isinf(beyond), -np.inf, beyond))
+    order = np.where(test.real, beyond + 1, np.where(np.isinf(beyond), -np.inf, beyond))
     best = np.unravel_index(order.argmax(), order.shape)
-    nearest = int(np.argmin(known[(slice(None), *best)]))
+    nearest = int(np.argmin(known[:, *best]))
     places = PLACES[list(nulls)[nearest]]
     what = f'attention of {head_name(*best)} along the links minus that {places}'
-    interval = parts[nearest].interval(best, offset=claims.FRAMES.threshold)
-    return _on_head(claims.FRAMES, p_values, interval, what, test.table.count)
+    interval = parts[nearest].interval(best, offset=claim.threshold)
+    return _on_head(claim, p_values, interval, what, test.table.count)
 
 
 def position_explains(claim: Claim, tests: Mapping[str, LinkTest]) -> Verdict:
@@ -62,7 +62,7 @@ def position_explains(claim: Claim, tests: Mapping[str, LinkTest]) -> Verdict:
     threshold in each direction if the claim holds, and of the direction that is
     least in favour of it. The interval is of this head alone, although it is chosen.
     """
-    rows = []
+    rows, threshold = [], claims.FRAMES.threshold
     for direction, test in tests.items():
         top = test.top
         # One kind of places that is as good is enough for the claim; the data choose which.
@@ -73,18 +73,16 @@ def position_explains(claim: Claim, tests: Mapping[str, LinkTest]) -> Verdict:
         ]
         p_holds = len(parts) * np.min([part.below[top] for part in parts] or np.nan)
         p_fails = np.max([part.above[top] for part in parts] or np.nan)
-        interval = (np.nan,) * 3
-        if parts:
-            nearest = min(parts, key=lambda part, top=top: part.difference[top])
-            interval = nearest.interval(top, offset=claims.FRAMES.threshold)
-        rows.append((p_holds, p_fails, interval, f'{head_name(*top)} from {direction}'))
+        intervals = [part.interval(top, offset=threshold) for part in parts]
+        nearest = min(intervals, key=operator.itemgetter(0), default=(np.nan,) * 3)
+        rows.append((p_holds, p_fails, nearest, f'{head_name(*top)} from {direction}'))
     p_holds, p_fails, intervals, names = zip(*rows, strict=True)
     heads = sum(test.table.mean.size for test in tests.values())
     # The heads were chosen among all on the same examples, so their being above is corrected.
-    p_values = over_runs.capped(np.max(p_holds)), over_runs.capped(np.fmin.reduce(p_fails) * heads)
+    p_values = np.max(p_holds), np.fmin.reduce(p_fails) * heads
     # The greatest excess over the threshold, in widths of its interval if these are known.
     estimate, low, high = np.transpose(intervals)
-    excess = (estimate - claims.FRAMES.threshold) / (high - low)
+    excess = (estimate - threshold) / (high - low)
     excess = estimate if np.isnan(excess).all() else excess
     least = int(np.argmax(np.nan_to_num(excess, nan=-np.inf)))
     what = f'attention of {names[least]} along the links minus that elsewhere'
@@ -128,26 +126,18 @@ def relations_have_heads(gains: Mapping[str, tuple[float, float, int]]) -> Verdi
     half = -(-len(known) // 2)
     # The one on which it hangs: if it is above, half of them are.
     hinge = int(np.argsort(-found.difference, kind='stable')[half - 1])
-    interval, reached = (
-        found.interval(hinge, offset=claims.RELATION_HEADS.threshold),
-        (found.difference >= 0).sum(),
-    )
-    name = list(known)[hinge]
     return verdict.verdict_on(
         claims.RELATION_HEADS,
         found,
         'what the head of the decisive relation finds more than the offset',
         '{reached} of {known} relations have such a head; the claim needs {half}. In the decisive '
-        f'one, {{decisive}}, the lead is {verdict.with_interval(claims.RELATION_HEADS, interval)}.',
-        p_values=(
-            over_runs.at_least(found.above, half),
-            over_runs.at_least(found.below, len(known) - half + 1),
-        ),
-        interval=interval,
-        reached=reached,
+        'one, {decisive}, the lead is {number}.',
+        p_values=over_runs.so_many_above(found, half),
+        interval=found.interval(hinge, offset=claims.RELATION_HEADS.threshold),
+        reached=(found.difference >= 0).sum(),
         known=len(known),
         half=half,
-        decisive=name,
+        decisive=list(known)[hinge],
         sample=sample,
         sample_of='texts',
     )

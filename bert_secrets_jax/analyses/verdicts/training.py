@@ -3,6 +3,7 @@
 import dataclasses
 import math
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import scipy.stats
@@ -63,25 +64,26 @@ def pretraining_helps(
       pretrained, random: The scores of runs from either start, between 0 and 1.
       unlearnt: The number of runs from pre-trained weights that have learnt nothing.
     """
-    groups = [100 * np.asarray(scores, np.float64) for scores in (pretrained, random)]
-    counts = np.array([len(scores) for scores in groups])
-    pairs = np.subtract(*(scores[: counts.min()] for scores in groups))
-    difference = groups[0].mean() - groups[1].mean()
+    ours, theirs = (100 * np.asarray(scores, np.float64) for scores in (pretrained, random))
+    count = min(len(ours), len(theirs))
+    pairs, difference = ours[:count] - theirs[:count], ours.mean() - theirs.mean()
+    tested = count >= over_runs.FEWEST_FOR_MOST
     p_values, interval = (math.nan, math.nan), (float(np.median(pairs)), math.nan, math.nan)
-    tested = len(pairs) >= over_runs.FEWEST_FOR_MOST
     if tested:
         # Runs that never leave the majority class do not vary, so `ROUNDING` is added. In points.
-        variances = np.array([scores.var(ddof=1) / len(scores) for scores in groups])
-        variances += (100 * over_runs.ROUNDING) ** 2
-        freedom = variances.sum() ** 2 / np.sum(variances**2 / (counts - 1))
-        p = float(student.p_above(difference / np.sqrt(variances.sum()), freedom))
+        squares = [
+            scores.var(ddof=1) / len(scores) + (100 * over_runs.ROUNDING) ** 2
+            for scores in (ours, theirs)
+        ]
+        squared, freedom = student.of_sum(squares, (len(ours) - 1, len(theirs) - 1))
+        p = float(student.p_above(difference / np.sqrt(squared), freedom))
         not_above, not_below = (
             over_runs.by_sign(each[:, None], 0.0).item() for each in (pairs, -pairs)
         )
         p_values = max(p, not_above), max(1 - p, not_below)
         interval = over_runs.median_of(pairs, 0.0)
     words = (
-        f'Pre-trained weights score {verdict.with_interval(claims.PRETRAINING, interval)} above '
+        'Pre-trained weights score {number} above '
         'random ones in the median pair, and {mean:+z.2f} on average, '
         'in {pretrained_runs:run|runs} against {random_runs}.'
     )
@@ -95,11 +97,11 @@ def pretraining_helps(
         what='score from pre-trained weights minus that from random weights, median of pairs',
         population=MOST_FINETUNINGS if tested else THESE_MODELS,
         otherwise=verdict.UNDECIDED if tested else verdict.TOO_FEW,
-        sample=int(counts.sum()),
+        sample=len(ours) + len(theirs),
         sample_of='runs',
         mean=difference,
-        pretrained_runs=counts[0],
-        random_runs=counts[1],
+        pretrained_runs=len(ours),
+        random_runs=len(theirs),
         needed=over_runs.FEWEST_FOR_MOST,
         unlearnt=unlearnt,
     )
@@ -115,9 +117,9 @@ def finetuning_gains(gains: Mapping[str, Gain]) -> Verdict:
     """
     found, tasks = [_points(gain) for gain in gains.values()], len(gains)
     runs = min(len(gain.after) for gain in gains.values())
-    errors = np.array([each.error[0] for each in found]) / tasks
-    error = np.sqrt(np.sum(errors**2))
-    freedom = error**4 / np.sum(errors**4 / [each.freedom[0] for each in found])
+    squares = [(each.error[0] / tasks) ** 2 for each in found]
+    squared, freedom = student.of_sum(squares, [each.freedom[0] for each in found])
+    error = np.sqrt(squared)
     ours = float(np.mean([each.difference[0] for each in found]))
     theirs = float(100 * np.mean([gain.published for gain in gains.values()]))
     # Over their tasks.
@@ -132,9 +134,10 @@ def finetuning_gains(gains: Mapping[str, Gain]) -> Verdict:
     too_low, too_high = np.maximum((too_low, too_high), over_runs.by_sign(inside, error))
     low, high = np.maximum((low, high), over_runs.by_sign(-inside, error) / 2)
     # Both must be refuted for it to hold; either one refutes it, and two are tried.
-    p_values = max(too_low, too_high), over_runs.capped(2 * min(low, high))
-    interval = student.interval(difference, float(error), freedom)
-    too_few, several, words = 1 < runs < over_runs.FEWEST_FOR_MOST, {}, ''
+    p_values = max(too_low, too_high), 2 * min(low, high)
+    interval, words = student.interval(difference, float(error), freedom), ''
+    several: dict[str, Any] = {}
+    too_few = 1 < runs < over_runs.FEWEST_FOR_MOST
     if too_few:
         p_values, words = (math.nan, math.nan), verdict.TOO_FEW_RUNS
         several = {'runs': runs, 'needed': over_runs.FEWEST_FOR_MOST}
@@ -146,8 +149,8 @@ def finetuning_gains(gains: Mapping[str, Gain]) -> Verdict:
         p_values,
         interval,
         'Fine-tuning gains {ours:+z.2f} points on average over {sample:task|tasks}. Compared with '
-        f'the paper that is {verdict.with_interval(claims.FINETUNING_GAINS, interval)}; '
-        'the claim allows {threshold:.2f} either way.' + words,
+        'the paper that is {number}; the claim allows {threshold:.2f} either way.',
+        more=words,
         what="average gain minus the paper's",
         threshold=threshold,
         population=MOST_FINETUNINGS if runs >= over_runs.FEWEST_FOR_MOST else THESE_MODELS,

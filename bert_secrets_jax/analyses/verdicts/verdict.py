@@ -4,7 +4,7 @@ Each test gives the p-values of two hypotheses: that the claim is false, and tha
 the two is true, so that a verdict is wrong at most once in twenty; and at most one of the two is
 small. What holds of several fine-tunings is said in `stats.over_runs`.
 
-Shapes: L layers, N heads.
+Shapes: P parts of a claim, K statistics, L layers, N heads.
 """
 
 import dataclasses
@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import numpy as np
+from jaxtyping import Float
 
 from bert_secrets_jax.measure.tables import HeadTable
 from bert_secrets_jax.runs.findings import Interval
@@ -37,6 +38,7 @@ from bert_secrets_jax.stats.over_runs import (
     Contrasts,
     Count,
     all_above,
+    contrasts,
 )
 from bert_secrets_jax.stats.student import LEVEL
 
@@ -67,25 +69,30 @@ def verdict_of(
     interval: Interval,
     template: str = '',
     *,
+    more: str = '',
     sample: Count,
     otherwise: str = UNDECIDED,
     **fields: Any,
 ) -> Verdict:
     """Return a verdict of Python's own numbers.
 
-    P-values are those if the claim is false, and if it is true. An interval begins with the
-    estimate. Without a template, it names the estimate and the threshold. `otherwise` is the
-    verdict where neither p-value decides. Fields that no `Verdict` has are further numbers of the
-    sentence.
+    P-values are those if the claim is false, and if it is true; above 1, they count as 1. An
+    interval begins with the estimate, and both stand where the template has '{number}'. Without a
+    template, it tells them and the threshold; `more` follows it. `otherwise` is the verdict where
+    neither p-value decides. Fields that no `Verdict` has are further numbers of the sentence.
     """
-    p_if_false, p_if_true = map(float, p_values)
+    template = (
+        template
+        or f'The {{what}} is {{number}}. The claim needs {claim.side} than {{threshold:g}}.'
+    )
+    p_if_false, p_if_true = (float(np.minimum(each, 1.0)) for each in p_values)
     estimate, low, high = map(float, interval)
     decided = DOES_NOT_HOLD if p_if_true <= LEVEL else otherwise
     known = {name: fields.pop(name) for name in _FIELDS & fields.keys()}
     return Verdict(
         claim=claim,
         verdict=HOLDS if p_if_false <= LEVEL else decided,
-        template=template or decisive(claim, interval),
+        template=template.replace('{number}', _with_interval(claim, interval)) + more,
         estimate=estimate,
         low=low,
         high=high,
@@ -100,19 +107,13 @@ def verdict_of(
     )
 
 
-def population_of(found: Contrasts) -> str:
-    """Return for what a verdict on contrasts is."""
-    if found.runs >= FEWEST_FOR_MOST:
-        return MOST_FINETUNINGS
-    return THIS_MODEL if found.runs == 1 else THESE_MODELS
-
-
 def verdict_on(
     claim: Claim,
     found: Contrasts,
     what: str,
     template: str = '',
     *,
+    more: str = '',
     p_values: tuple[float, float] | None = None,
     interval: Interval | None = None,
     **fields: Any,
@@ -121,7 +122,7 @@ def verdict_on(
 
     Args:
       what: The noun phrase that names the estimate.
-      template, fields: As in `verdict_of`.
+      template, more, fields: As in `verdict_of`.
       p_values: None takes those of `all_above`.
       interval: None takes the part that is least in favour of the claim, plus the threshold.
     """
@@ -130,20 +131,20 @@ def verdict_on(
         if claim.side == 'less':
             estimate, low, high = found.typical(found.least, offset=-claim.threshold)
             interval = -estimate, -high, -low
-    known: dict[str, Any] = {'sample': found.examples, 'population': population_of(found)} | fields
-    template = template or decisive(claim, interval)
-    p_values = p_values or all_above(found)
-    if population_of(found) == MOST_FINETUNINGS:
+    p_values, several = p_values or all_above(found), found.runs >= FEWEST_FOR_MOST
+    population = THIS_MODEL if found.runs == 1 else MOST_FINETUNINGS if several else THESE_MODELS
+    known: dict[str, Any] = {'sample': found.examples, 'population': population} | fields
+    if several:
         known |= {'sample': found.runs, 'sample_of': 'runs', 'runs': found.runs} | fields
-        template += MEDIAN if known['population'] != ANY_FINETUNING else MEAN
+        more += MEDIAN if known['population'] != ANY_FINETUNING else MEAN
     if found.examples < FEWEST:
-        template += ' {examples:example|examples} {examples:|is|are} too few; a test needs {least}.'
+        more += ' {examples:example|examples} {examples:|is|are} too few; a test needs {least}.'
         known |= {'examples': round(found.examples), 'least': FEWEST, 'otherwise': TOO_FEW}
     elif known['population'] == THESE_MODELS:
-        template += TOO_FEW_RUNS
+        more += TOO_FEW_RUNS
         known |= {'runs': found.runs, 'needed': FEWEST_FOR_MOST, 'otherwise': TOO_FEW}
         p_values = math.nan, math.nan
-    return verdict_of(claim, p_values, interval, template, what=what, **known)
+    return verdict_of(claim, p_values, interval, template, more=more, what=what, **known)
 
 
 def in_all_runs(verdict: Verdict, alone: Mapping[str, Verdict]) -> Verdict:
@@ -168,26 +169,36 @@ def as_runs(tables: Runs) -> list[HeadTable]:
     return [tables] if isinstance(tables, HeadTable) else list(tables)
 
 
-def by_layer(table: HeadTable) -> tuple[np.ndarray, np.ndarray]:
-    """Return the mean over heads [L], and a bound of its standard error [L]."""
-    return table.mean.mean(axis=1, dtype=np.float64), error_of(table).mean(axis=1)
-
-
-def whole_model(table: HeadTable) -> tuple[float, float]:
-    """Return the mean over all heads, and a bound of its standard error."""
-    return float(table.mean.mean()), float(error_of(table).mean())
-
-
 def error_of(table: HeadTable) -> np.ndarray:
     """Return standard errors [L, N]; what float32 leaves of an exact 0 is none."""
     return table.standard_error.astype(np.float64) + ROUNDING
 
 
-def combined(
-    weights: np.ndarray, mean: np.ndarray, error: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
-    """Return sums of layers, one for each row of the weights, and a bound of their errors."""
-    return weights @ mean, np.abs(weights) @ error
+def sums_of_layers(
+    weights: Float[np.ndarray, 'P K L'], *tables: Runs
+) -> list[tuple[Float[np.ndarray, ' P'], Float[np.ndarray, ' P']]]:
+    """Return sums of layers, with a bound of their errors, for each run.
+
+    Each row of the weights is a sum of the means over heads in layers of K statistics.
+    """
+    found = []
+    for run in zip(*map(as_runs, tables), strict=True):
+        mean = np.stack([table.mean.mean(axis=1, dtype=np.float64) for table in run])
+        error = np.stack([error_of(table).mean(axis=1) for table in run])
+        sums = (weights * mean, np.abs(weights) * error)
+        # Nothing may be known of a layer that does not count.
+        found.append(tuple(each.sum(axis=(1, 2), where=weights != 0) for each in sums))
+    return found
+
+
+def on_layers(claim: Claim, weights: Float[np.ndarray, 'P K L'], *tables: Runs) -> Contrasts:
+    """Return the parts of a claim on such sums, each of which is on its side of the threshold."""
+    sign = 1 if claim.side == 'more' else -1
+    return contrasts(
+        sums_of_layers(sign * weights, *tables),
+        min(as_runs(each)[0].count for each in tables),
+        above=sign * claim.threshold,
+    )
 
 
 # The number that decides, over several runs.
@@ -196,15 +207,7 @@ MEAN = ' That is the mean of {runs} runs.'
 TOO_FEW_RUNS = ' {runs:fine-tuning|fine-tunings} {runs:|is|are} too few; a test needs {needed}.'
 
 
-def decisive(claim: Claim, interval: Interval) -> str:
-    """Return the template of the number that decides, and of what the claim needs."""
-    return (
-        f'The {{what}} is {with_interval(claim, interval)}. '
-        f'The claim needs {claim.side} than {{threshold:g}}.'
-    )
-
-
-def with_interval(claim: Claim, interval: Interval) -> str:
+def _with_interval(claim: Claim, interval: Interval) -> str:
     """Return the part of a template that shows the estimate and its interval."""
     spec, unit = ('+z.2f', ' points') if claim.unit == 'points' else ('z.3f', '')
     _, low, high = interval
