@@ -189,7 +189,7 @@ class Clusters(Result):
     section='cluster',
     packages=('sklearn',),
     wants=lambda given: cluster_statistics(),
-    cost=lambda given: given.one_pass('divergences', 2, 1, 2),
+    cost=lambda given: given.one_pass('divergences', 2),
 )
 def clusters(
     pretrained: Pretrained,

@@ -19,7 +19,6 @@ from typing import Any, TypeVar
 from bert_secrets_jax.configs.declared import Declared
 from bert_secrets_jax.measure.catalogue import Described
 from bert_secrets_jax.runs.call import Call
-from bert_secrets_jax.runs.cost import Costs
 from bert_secrets_jax.runs.input import INPUTS, Given
 from bert_secrets_jax.runs.result import Result, Subject
 
@@ -59,7 +58,8 @@ class Analysis(Declared):
         it measures in the passes that sections share.
       words: Whether it looks at words, if the run knows them.
       check: Refuses settings before anything is loaded or trained.
-      cost: Returns the parts of its work, by names that sections share.
+      cost: Returns the parts of its work in tokens through the model, by names that sections
+        share.
       shares: Whether the parts of its work, such as sweeps, stay for other sections.
       axis: A second axis of devices that it can use.
       kept: Whether the result is kept; what takes no time is made again.
@@ -78,7 +78,7 @@ class Analysis(Declared):
     compares: Callable[[Given], Iterable[Described]] = _nothing
     words: bool = False
     check: Callable[[Given], object] = _nothing
-    cost: Callable[[Given], Costs] = lambda given: {}
+    cost: Callable[[Given], Mapping[str, float]] = lambda given: {}
     shares: bool = False
     axis: str = ''
     kept: bool = True

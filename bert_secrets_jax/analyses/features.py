@@ -184,7 +184,7 @@ def feature_statistics() -> list[Described]:
     wants=lambda given: feature_statistics(),
     compares=lambda given: feature_statistics(),
     words=True,
-    cost=lambda given: given.one_pass('features', 0, 0, 5) | given.compared(),
+    cost=lambda given: given.one_pass() | given.compared(),
 )
 def features(
     pretrained: Pretrained,

@@ -35,7 +35,6 @@ from bert_secrets_jax.finetune.metrics import TITLES as METRIC_TITLES
 from bert_secrets_jax.names import counted
 from bert_secrets_jax.pruning import scores as scoring
 from bert_secrets_jax.pruning.scores import GRADIENT, SHAPLEY, SOURCES, TITLES
-from bert_secrets_jax.runs.cost import HEAD, Costs
 from bert_secrets_jax.runs.findings import measured, noted
 from bert_secrets_jax.runs.result import Result, drawn, framed
 from bert_secrets_jax.stats.agreement import reliability
@@ -168,8 +167,8 @@ class Importance(Result):
         ]
 
 
-def _cost(given) -> Costs:
-    work = given.over('ablated', HEAD * given.heads, 4, 3)
+def _cost(given) -> dict[str, float]:
+    work = given.over('ablated', given.HEAD * given.heads)
     return given.scored() | {'without each head': work}
 
 

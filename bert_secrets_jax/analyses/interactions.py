@@ -29,7 +29,6 @@ from bert_secrets_jax.finetune.losses import losses_of
 from bert_secrets_jax.finetune.metrics import TITLES
 from bert_secrets_jax.finetune.train import Finetuned
 from bert_secrets_jax.model.weights import Pretrained
-from bert_secrets_jax.runs.cost import MANY, Costs
 from bert_secrets_jax.runs.findings import how_many
 from bert_secrets_jax.runs.result import Result, drawn, framed
 from bert_secrets_jax.stats.effects import Effects
@@ -126,8 +125,8 @@ def _check(given) -> None:
     check_several(given.value('ablated'))
 
 
-def _cost(given) -> Costs:
-    work = given.over('ablated', MANY * math.comb(given.heads, 2), 10, 10)
+def _cost(given) -> dict[str, float]:
+    work = given.over('ablated', given.MANY * math.comb(given.heads, 2))
     return given.ablated() | {'pairs of heads': work}
 
 

@@ -26,7 +26,6 @@ from bert_secrets_jax.devices import MASKS
 from bert_secrets_jax.finetune.train import Finetuned
 from bert_secrets_jax.model.attention import check_baseline
 from bert_secrets_jax.model.weights import Pretrained, with_masked_lm
-from bert_secrets_jax.runs.cost import HEAD, MANY, Costs
 from bert_secrets_jax.runs.result import Finding, Result, drawn
 from bert_secrets_jax.stats.effects import Effects
 
@@ -146,9 +145,9 @@ class MaskedLMAblation(Result):
             )
 
 
-def _cost(given) -> Costs:
-    passes = (HEAD * given.heads + MANY * given.layers) * (1 + given.study.has_training)
-    return {'masked LM': given.over('texts', passes, 12, 5)}
+def _cost(given) -> dict[str, float]:
+    passes = (given.HEAD * given.heads + given.MANY * given.layers) * (1 + given.study.has_training)
+    return {'masked LM': given.over('texts', passes)}
 
 
 @analysis(

@@ -42,7 +42,6 @@ from bert_secrets_jax.model.config import MASKED_LM, BertConfig
 from bert_secrets_jax.model.weights import Pretrained
 from bert_secrets_jax.pruning.shapley import coalitions, draw_permutations, shapley_of
 from bert_secrets_jax.runs.call import Call, call
-from bert_secrets_jax.runs.cost import HEAD, Costs
 from bert_secrets_jax.runs.findings import how_many, measured, noted
 from bert_secrets_jax.runs.input import INPUTS, an_input
 from bert_secrets_jax.runs.result import Result, drawn, framed
@@ -241,13 +240,13 @@ def _good(pairs: Sequence[MinimalPair]) -> list[Example]:
     return [Example(pair.good) for pair in pairs]
 
 
-def _cost(given) -> Costs:
+def _cost(given) -> dict[str, float]:
     label = given['minimal_pairs.label']
     # A masked LM is asked for each wordpiece but [CLS] and [SEP], other models once.
     once = label or given['minimal_pairs.anchor']
     pairs = given.value('good_and_bad')
     pieces = 1 if once else given.tokens('good_and_bad', _good) / len(pairs) - 2
-    work = given.over('good_and_bad', 2 * pieces * (1 + HEAD * given.heads), 10, 8, of=_good)
+    work = given.over('good_and_bad', 2 * pieces * (1 + given.HEAD * given.heads), of=_good)
     return (given.ablated() if label else {}) | {'minimal pairs': work}
 
 

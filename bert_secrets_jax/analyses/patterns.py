@@ -246,7 +246,7 @@ def classifier(given) -> Call:
     inputs={'tuned': 'tuned_if_any'},
     wants=lambda given: map_statistics(given.value('classifier')),
     compares=lambda given: compared_statistics(given.value('classifier')),
-    cost=lambda given: given.one_pass('classes', 2, 7, 3) | given.compared(),
+    cost=lambda given: given.one_pass('classes', 2) | given.compared(),
 )
 def patterns(
     pretrained: Pretrained,

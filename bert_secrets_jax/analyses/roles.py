@@ -244,7 +244,7 @@ def _results(given) -> list[Call] | None:
     question='positional, syntactic and rare-token heads, and whether they stay',
     time='5 s',
     inputs={'results': _results},
-    cost=lambda given: given.one_pass('rarest', 2, 3, 3),
+    cost=lambda given: given.one_pass('rarest', 2),
 )
 def roles(
     pretrained: Pretrained,

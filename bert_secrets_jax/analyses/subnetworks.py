@@ -39,7 +39,6 @@ from bert_secrets_jax.pruning import subnetworks as kinds
 from bert_secrets_jax.pruning.curves import fleiss_kappa, masks_by_gradients, sparsest
 from bert_secrets_jax.pruning.subnetworks import GOOD, KINDS
 from bert_secrets_jax.ranges import Part
-from bert_secrets_jax.runs.cost import Cost, Costs
 from bert_secrets_jax.runs.findings import measured
 from bert_secrets_jax.runs.result import Finding, Result, drawn
 from bert_secrets_jax.stats.significance import weighted_scores
@@ -186,10 +185,10 @@ def _training(given) -> dict[str, Any] | None:
     return {name: each for name, each in settings.items() if each != usual[name]} or None
 
 
-def _cost(given) -> Costs:
+def _cost(given) -> dict[str, float]:
     tuned = given.finetuned()
-    tokens = 4 * sum(each.tokens for each in tuned.values())
-    return tuned | given.scored() | {'subnetworks': Cost(tokens, 20, 10)}
+    tokens = 4.0 * sum(tuned.values())
+    return tuned | given.scored() | {'subnetworks': tokens}
 
 
 @analysis(

@@ -36,7 +36,6 @@ from bert_secrets_jax.measure.tables import HeadTable
 from bert_secrets_jax.model.bert import init_params
 from bert_secrets_jax.model.weights import Pretrained, check_whole
 from bert_secrets_jax.ranges import Count
-from bert_secrets_jax.runs.cost import Cost, Costs
 from bert_secrets_jax.runs.findings import measured
 from bert_secrets_jax.runs.result import Finding, Result, drawn, framed
 from bert_secrets_jax.stats.student import mean_interval
@@ -260,10 +259,10 @@ def _check(given) -> None:
             )  # fmt: skip
 
 
-def _cost(given) -> Costs:
+def _cost(given) -> dict[str, float]:
     runs = len(_schedules(given)) * len(given.study.seeds)
-    learnt = Cost(runs * given.tokens_of_training(), 10, 0)
-    steps = given.over('texts', 6 * given.layers, 10, 8)
+    learnt = runs * given.tokens_of_training()
+    steps = given.over('texts', 6 * given.layers)
     return {'fine-tuning under schedules': learnt, 'random steps': steps}
 
 

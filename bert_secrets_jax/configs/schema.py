@@ -51,7 +51,7 @@ def _setting(name: str, fields: Mapping[str, Any]) -> Setting:
 
 def _listed() -> dict[str, Setting]:
     every: dict[str, Mapping[str, Any]] = tomllib.loads(_FILE.read_text('utf-8'))
-    for each in declared.read():
+    for each in declared.sections().values():
         every |= {f'{each.section}.{name}': fields for name, fields in each.settings.items()}
     return {name: _setting(name, fields) for name, fields in every.items()}
 

@@ -80,7 +80,11 @@ def report(
     # First, so that nothing is written into a folder of something else.
     out = open_folder(out, config.to_dict())
     if isinstance(model, Pretrained):
-        save_pretrained(_with_plain_tokenizer(model), out / 'model')
+        # Its tokenizer would save the lengths of its last inputs.
+        tokenizer = copy.deepcopy(model.tokenizer)
+        tokenizer.backend_tokenizer.no_truncation()
+        tokenizer.backend_tokenizer.no_padding()
+        save_pretrained(dataclasses.replace(model, tokenizer=tokenizer), out / 'model')
         model = out / 'model'
     config.model.name = str(model)
     columns = {'text_a': text_a, 'text_b': text_b, 'label': label, 'labels': labels}
@@ -89,8 +93,11 @@ def report(
         if table is None or isinstance(table, str | pathlib.Path):
             read.append((table and str(table), columns))
         else:
-            read.append(_table(table, out / f'{name}.jsonl'))
-            config.data.metrics = _metrics_of(as_examples(table))
+            examples = as_examples(table)
+            read.append(_table(examples, out / f'{name}.jsonl'))
+            # No table has the metrics of a task. Those of STS-B are the default of regressions.
+            tasks = {each.metrics for each in examples} - {metrics_for(1)}
+            config.data.metrics = ','.join(tasks.pop()) if len(tasks) == 1 else ''
     (texts, about), (train, of_train) = read
     if train is not None and about != of_train:
         raise ValueError(
@@ -105,24 +112,8 @@ def report(
     return Report((out / 'report.html').resolve(), answers.results_of(SECTIONS))
 
 
-def _with_plain_tokenizer(pretrained: Pretrained) -> Pretrained:
-    """Return the model without the lengths of its last inputs, which its tokenizer would save."""
-    tokenizer = copy.deepcopy(pretrained.tokenizer)
-    tokenizer.backend_tokenizer.no_truncation()
-    tokenizer.backend_tokenizer.no_padding()
-    return dataclasses.replace(pretrained, tokenizer=tokenizer)
-
-
-def _metrics_of(examples: Sequence[Example]) -> str:
-    """Return the setting of the metrics of the task that examples are of, which no table has."""
-    # Those of STS-B are the default of all regressions.
-    tasks = {each.metrics for each in examples} - {metrics_for(1)}
-    return ','.join(tasks.pop()) if len(tasks) == 1 else ''
-
-
-def _table(texts: Sequence[Text], path: pathlib.Path) -> tuple[str, dict[str, Any]]:
-    """Write texts as a table, and return its name and its columns."""
-    examples = as_examples(texts)
+def _table(examples: Sequence[Example], path: pathlib.Path) -> tuple[str, dict[str, Any]]:
+    """Write examples as a table, and return its name and its columns."""
     check_enough('texts to report on', examples)
     every = ('text_a', 'text_b', 'label')
     there = [name for name in every if getattr(examples[0], name) is not None]

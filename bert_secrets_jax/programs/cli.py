@@ -10,9 +10,9 @@ from typing import NoReturn
 from ml_collections import ConfigDict
 
 from bert_secrets_jax.brief import check_name, meant, shortened, without_endless
-from bert_secrets_jax.configs import base, paper, quickstart
+from bert_secrets_jax.configs import base, declared, paper, quickstart
 from bert_secrets_jax.configs.schema import SETTINGS
-from bert_secrets_jax.programs import launch, titles
+from bert_secrets_jax.programs import launch
 from bert_secrets_jax.programs.settings import assign, matching, set_texts, settings_text
 from bert_secrets_jax.runs.folder import run_folders
 
@@ -60,7 +60,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         # A statistic of one's own is found in the folder that one stands in. Otherwise nothing is
         # imported from there, and never before what is installed: it may be a stranger's.
         sys.path.append('')
-    if program not in titles.COMMANDS:
+    if program not in declared.COMMANDS:
         sections = [program]
     elif arguments.sections is not None:
         sections = [name.strip() for name in arguments.sections.split(',') if name.strip()]
@@ -84,7 +84,7 @@ def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
     """Return the arguments; a mistake is one line, and help is printed."""
     given = sys.argv[1:] if argv is None else list(argv)
     named = next((word for word in given if not word.startswith('-')), None)
-    known = titles.programs()
+    known = declared.programs()
     asks = not given or bool({'-h', '--help', '--helpfull'} & set(given))
     if named not in known and not (asks and named is None):
         raise _unknown('program', named or '', known)
@@ -131,27 +131,27 @@ def _overview(*, whole: bool) -> str:
     """Return the help on one screen; as a `whole` with the flags of several processes."""
     rows = []
     prices = {
-        name: f' ({each.price})' * bool(each.price) for name, each in titles.sections().items()
+        name: f' ({each.price})' * bool(each.price) for name, each in declared.sections().items()
     }
-    for group, programs in titles.groups().items():
+    for group, programs in declared.groups().items():
         # A price stays on the line of its section.
         names = ', '.join(f'{name}{prices[name]}'.replace(' ', '\0') for name in programs)
         indents = {'initial_indent': f'  {group:<22} ', 'subsequent_indent': ' ' * 25}
         rows.append(textwrap.fill(names, 95, **indents))
     text = pathlib.Path(__file__).with_name('help.txt').read_text('utf-8')
     sections = '\n'.join(rows).replace('\0', ' ')
-    text = text.format(**titles.COMMANDS, sections=sections, own_table=_OWN_TABLE)
+    text = text.format(**declared.COMMANDS, sections=sections, own_table=_OWN_TABLE)
     return text if whole else text.partition('\nseveral processes')[0]
 
 
 def _help_of(program: str) -> str:
     """Return the help of one program: its purpose, an example and its settings."""
-    purposes, section = titles.programs(), titles.sections().get(program)
+    purposes, section = declared.programs(), declared.sections().get(program)
     own = (section.reads if section else ()) or (f'{program}.',)
     example = _EXAMPLES.get(program, f'{program} {_OWN_TABLE}')
     parts = [f'{program}: {purposes[program]}', f'example:\n  bert-secrets {example}']
     if program == 'report':
-        sections = [f'  {n:<17} {purposes[n]}' for n in purposes if n not in titles.COMMANDS]
+        sections = [f'  {n:<17} {purposes[n]}' for n in purposes if n not in declared.COMMANDS]
         parts.append('\n'.join(['sections:', *sections]))
     if settings := [each for each in SETTINGS.values() if each.name.startswith(own)]:
         listed = textwrap.indent(settings_text(settings), '  ')

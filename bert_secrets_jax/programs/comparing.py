@@ -149,7 +149,11 @@ def read_run(folder: pathlib.Path) -> FinishedRun:
         elif section.files in written:
             missing.append(f'{name}{why}')
     if not set(results) - set(LAST):
-        versions = _versions(folder)
+        try:
+            noted = read_json(folder / 'versions.json')
+            versions = f'{noted["bert_secrets_jax"]}, commit {noted["commit"]}'
+        except (OSError, ValueError, KeyError, TypeError):
+            versions = 'an unknown version'
         raise ValueError(
             f'{folder} has nothing that this version can read (it was made by {versions}): the '
             'command that made it computes again what is of another version.'
@@ -178,14 +182,6 @@ def _study(folder: pathlib.Path) -> Study:
             'the run writes it again.'
         ) from error
     return Study(config, folder, writable=False)
-
-
-def _versions(folder: pathlib.Path) -> str:
-    try:
-        versions = read_json(folder / 'versions.json')
-        return f'{versions["bert_secrets_jax"]}, commit {versions["commit"]}'
-    except (OSError, ValueError, KeyError, TypeError):
-        return 'an unknown version'
 
 
 def _names(runs: Sequence[FinishedRun]) -> list[str]:

@@ -28,7 +28,6 @@ from bert_secrets_jax.model.config import BertConfig
 from bert_secrets_jax.programs.study import Study
 from bert_secrets_jax.runs import store
 from bert_secrets_jax.runs.call import Call
-from bert_secrets_jax.runs.cost import HEAD, MANY, TRAINED, Cost, Costs, Number
 from bert_secrets_jax.runs.input import INPUTS
 from bert_secrets_jax.runs.result import Result, Subject
 from bert_secrets_jax.runs.run import digest
@@ -53,7 +52,11 @@ class Given:
       others: The sections whose results are needed.
       folder: The folder of unfinished work of what is computed now.
       axis: The second axis of devices of what is computed now.
+      TRAINED: A step of training in passes over its examples: forward, backward, the optimiser.
+      HEAD, MANY: A mask that leaves out one head, or many, in passes (`ablation.sweep`).
     """
+
+    TRAINED, HEAD, MANY = 5.0, 0.4, 0.9
 
     def __init__(self, study: Study, results: Mapping[str, Result] | None = None):
         self.study, self.results = study, results or {}
@@ -342,37 +345,35 @@ class Given:
 
         return self.study.once(('tokens', name), measured)
 
-    def over(
-        self, name: str, passes: Number, programs: Number, seconds: Number = 0, **of: Any
-    ) -> Cost:
+    def over(self, name: str, passes: float | int, **of: Any) -> float:
         """Return the work of passes over the examples of an input; `of` as in `tokens`."""
-        return Cost(passes * self.tokens(name, **of), programs, seconds)
+        return passes * self.tokens(name, **of)
 
     def share(self, name: str, wanted: int) -> float:
         """Return the share of the examples of an input that a number of them is; 0 is all."""
         count = len(self.value(name))
         return min((wanted or count) / count, 1.0)
 
-    def one_pass(self, name: str = '', *work: Number) -> Costs:
-        """Return the pass over the model as it is, which sections share, and one's own `work`."""
-        own = {name: self.over('texts', *work)} if name else {}
-        return {'first pass': self.over('texts', 2.6, 6, 5)} | own
+    def one_pass(self, name: str = '', passes: float | int = 0) -> dict[str, float]:
+        """Return the pass over the model as it is, which sections share, and one's own work."""
+        own = {name: self.over('texts', passes)} if name else {}
+        return {'first pass': self.over('texts', 2.6)} | own
 
-    def compared(self) -> Costs:
+    def compared(self) -> dict[str, float]:
         """Return the pass over the model and each fine-tuned one, which sections share."""
         if not self.study.has_training:
             return {}
-        second = self.over('texts', 4 * len(self.study.seeds), 12, 3)
+        second = self.over('texts', 4 * len(self.study.seeds))
         return self.finetuned() | {'second pass': second}
 
-    def finetuned(self) -> Costs:
+    def finetuned(self) -> dict[str, float]:
         """Return fine-tuning, unless it is done or there is nothing to train on."""
         if not self.study.has_training:
             return {}
         if processes.exists(self.study.finetuning_folder(self.input('tuned')) / OUTCOME):
             return {}
         runs = len(self.study.seeds) * len(self['train.starts'])
-        return {'fine-tuning': Cost(runs * self.tokens_of_training(), 10, 8)}
+        return {'fine-tuning': runs * self.tokens_of_training()}
 
     def tokens_of_training(self) -> float:
         """Return the work of fine-tuning with one seed."""
@@ -381,17 +382,16 @@ class Given:
         # Where maps are compared, both models read the dev examples.
         passes = train.epochs + 1 + (4 * (steps // train.maps_every) if train.maps_every else 0)
         dev = self.share('dev', train.max_dev_examples) * self.tokens('dev')
-        return TRAINED * train.epochs * self.tokens('train') + passes * dev
+        return self.TRAINED * train.epochs * self.tokens('train') + passes * dev
 
-    def ablated(self) -> Costs:
+    def ablated(self) -> dict[str, float]:
         """Return fine-tuning, unless a model is ablated as it is."""
         return {} if self.study.as_it_is else self.finetuned()
 
-    def scored(self) -> Costs:
+    def scored(self) -> dict[str, float]:
         """Return the scores of heads, by gradient, confidence, relevance and without each head."""
-        each = HEAD + MANY * self['importance.permutations']
-        work = self.over('measured', 24 + self.heads * each, 30, 5)
-        return self.ablated() | {'scores of heads': work}
+        each = self.HEAD + self.MANY * self['importance.permutations']
+        return self.ablated() | {'scores of heads': self.over('measured', 24 + self.heads * each)}
 
 
 def some(examples: list[Example]) -> list[Example]:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from ml_collections import ConfigDict
 
 from bert_secrets_jax.brief import MENDABLE, summary
-from bert_secrets_jax.programs import titles
+from bert_secrets_jax.configs import declared
 from bert_secrets_jax.programs.settings import as_flags
 
 if TYPE_CHECKING:
@@ -137,7 +137,7 @@ def run(
 
             with mistakes_in_one_line():
                 if sections is not None and list(sections) != ['all']:
-                    titles.refuse_unknown(sections, titles.sections())
+                    declared.refuse_unknown(sections, declared.sections())
                 inputs.check(config, pathlib.Path(out))
         from bert_secrets_jax.processes import together
         from bert_secrets_jax.programs import conversation

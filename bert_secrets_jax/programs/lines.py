@@ -3,6 +3,7 @@
 import dataclasses
 import shlex
 from collections.abc import Collection, Mapping, Sequence
+from typing import NamedTuple
 
 from flax.traverse_util import flatten_dict
 from ml_collections import ConfigDict
@@ -21,8 +22,7 @@ OF_NO_MATTER = (
 )  # fmt: skip
 
 
-@dataclasses.dataclass(frozen=True)
-class Reproduction:
+class Reproduction(NamedTuple):
     """The lines that make a result again: a statement of Python and a command.
 
     `names` are the expressions that make the names in the statement, each of which needs only those
@@ -32,11 +32,6 @@ class Reproduction:
     python: str
     shell: str
     names: Mapping[str, str]
-
-    @property
-    def pairs(self) -> tuple[tuple[str, str], ...]:
-        """Pairs of a language and a line, as a part of the page has them."""
-        return ('Python', self.python), ('Shell', self.shell)
 
 
 def lines_of(given: Given, section: str) -> Reproduction:

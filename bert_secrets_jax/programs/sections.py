@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 
 from bert_secrets_jax.analyses.declaration import ANALYSES as SECTIONS
+from bert_secrets_jax.configs.declared import refuse_unknown
 from bert_secrets_jax.extras import require
 from bert_secrets_jax.programs.sources import Given
 from bert_secrets_jax.programs.study import Study
-from bert_secrets_jax.programs.titles import refuse_unknown
 
 # In the place of names of sections: all but those that take hours.
 ALL = 'all'

@@ -14,7 +14,7 @@ import pathlib
 import re
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from absl import logging
 from markupsafe import Markup
@@ -134,8 +134,7 @@ class Part:
         return [each for each in self.found.findings() if not each.warning]
 
 
-@dataclasses.dataclass(frozen=True)
-class Offer:
+class Offer(NamedTuple):
     """A part that is not computed, with its question, its time in words and its command."""
 
     name: str

@@ -11,10 +11,10 @@ import pytest
 from bert_secrets_jax.brief import TooFewTextsError
 from bert_secrets_jax.configs import base
 from bert_secrets_jax.programs import inputs, report
+from bert_secrets_jax.programs.pace import Pace
 from bert_secrets_jax.programs.sources import Given
 from bert_secrets_jax.programs.study import Study
 from bert_secrets_jax.runs.call import Call, call
-from bert_secrets_jax.runs.cost import Cost, Pace
 from bert_secrets_jax.runs.input import INPUTS, Input
 from bert_secrets_jax.runs.result import HeadMarks, Result, Subject
 from tests.programs.conftest import fake
@@ -175,7 +175,7 @@ def test_the_page_is_written_after_every_section(answer, run, caplog, monkeypatc
 
         return fake(look, title=name, file=name, cost=lambda given: costs[name])
 
-    costs = {'a': {}, 'b': {'x': Cost(120)}, 'c': {'y': Cost(240)}}
+    costs = {'a': {}, 'b': {'x': 120}, 'c': {'y': 240}}
     with caplog.at_level(logging.INFO, logger='absl'):
         answer({name: looks(name) for name in costs})
     said = [each for each in caplog.messages if each.startswith(('Section', 'First'))]
