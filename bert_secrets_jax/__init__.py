@@ -108,8 +108,7 @@ if TYPE_CHECKING:
     )
     from bert_secrets_jax.probes.train import ProbeConfig, train_probes
     from bert_secrets_jax.probes.vectors import Vectors, read_vectors
-    from bert_secrets_jax.programs.api import Report, report
-    from bert_secrets_jax.programs.comparing import compare_runs
+    from bert_secrets_jax.programs.api import Report, compare_runs, report
     from bert_secrets_jax.pruning.gates import GateConfig, Gated, train_gates
     from bert_secrets_jax.pruning.outliers import find_outliers, without_dimensions
     from bert_secrets_jax.pruning.removal import remove_heads, restore_heads
@@ -117,8 +116,8 @@ if TYPE_CHECKING:
     from bert_secrets_jax.pruning.steps import nested_masks
     from bert_secrets_jax.pruning.subnetworks import without_heads
     from bert_secrets_jax.report.explorer import Explorer
+    from bert_secrets_jax.runs.folder import read_results
     from bert_secrets_jax.runs.result import Finding, Result
-    from bert_secrets_jax.runs.results import read_results
     from bert_secrets_jax.stats import significance
 
     __version__: str

@@ -112,7 +112,7 @@ def _wanted(name: str, kind: Any) -> list[tuple[str, Callable[[Any], bool]]]:
         found = [each for one in inner for each in _wanted(name, one)]
         # An empty text would be the folder in which one is.
         named = any(text == 'a path' for text, _ in found)
-        return [(text, _is_named if named and text == 'a text' else fits) for text, fits in found]
+        return [(text, fits if text != 'a text' else _text(not named)) for text, fits in found]
     if home is typing.Annotated:
         return _numbers(kind.__metadata__[0])
     if kind in (None, type(None)):
@@ -123,9 +123,11 @@ def _wanted(name: str, kind: Any) -> list[tuple[str, Callable[[Any], bool]]]:
     if kind is bool:
         return [('True or False', lambda value: type(value).__name__ in ('bool', 'bool_'))]
     if kind is str:
-        return [('a text', _is_text)]
+        return [('a text', _text(True))]
     if home is tuple and inner and Ellipsis not in inner:
-        return [(f'a tuple of {len(inner)}', functools.partial(_fits_each, inner))]
+        are = lambda value: isinstance(value, tuple | list) and len(value) == len(inner)  # noqa: E731
+        fits = lambda value: are(value) and all(map(_fits, inner, value))  # noqa: E731
+        return [(f'a tuple of {len(inner)}', fits)]
     if home in (tuple, collections.abc.Sequence, collections.abc.Iterable):
         return [_sequence(inner[0] if inner else Any, home is collections.abc.Iterable)]
     if home is collections.abc.Mapping:
@@ -156,21 +158,14 @@ def _is_nested(value: Any) -> bool:
         return False
 
 
-def _is_text(value: Any) -> bool:
-    return isinstance(value, str) and '\0' not in value
-
-
-def _is_named(value: Any) -> bool:
-    return _is_text(value) and bool(value)
+def _text(may_be_empty: bool) -> Callable[[Any], bool]:
+    return lambda value: (
+        isinstance(value, str) and '\0' not in value and (may_be_empty or value != '')
+    )
 
 
 def _fits(kind: Any, value: Any) -> bool:
     return any(fits(value) for _, fits in _wanted('', kind))
-
-
-def _fits_each(kinds: tuple[Any, ...], value: Any) -> bool:
-    is_tuple = isinstance(value, tuple | list) and len(value) == len(kinds)
-    return is_tuple and all(map(_fits, kinds, value))
 
 
 def _mapping(inner: Any) -> tuple[str, Callable[[Any], bool]]:

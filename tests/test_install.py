@@ -21,8 +21,8 @@ from bert_secrets_jax import extras
 from bert_secrets_jax.configs import quickstart
 from bert_secrets_jax.data.language import foreign_language
 from bert_secrets_jax.data.linguistics import with_word_classes
-from bert_secrets_jax.programs import inputs, sections
-from bert_secrets_jax.programs.study import Study
+from bert_secrets_jax.programs import inputs, report
+from bert_secrets_jax.programs.given import Study
 from tests.conftest import ROOT
 
 PACKAGE = ROOT / 'bert_secrets_jax'
@@ -111,7 +111,7 @@ def test_what_lacks_is_named_with_its_command(without, tmp_path, untyped):
         inputs.check_packages(config)
     study = Study(config, tmp_path)
     with pytest.raises(ModuleNotFoundError, match=r"sklearn must be .*\[report\]'"):
-        sections.check(study, ['cluster'])
+        report.check(study, ['cluster'])
     extras.require('numpy', 'orbax')
 
 

@@ -14,7 +14,7 @@ from bert_secrets_jax.configs import declared
 from bert_secrets_jax.programs.launch import OF_PROCESSES, run
 
 if TYPE_CHECKING:
-    from bert_secrets_jax.programs.study import Study
+    from bert_secrets_jax.programs.given import Study
 
 _OF_PROCESSES = {
     'coordinator_address': 'HOST:PORT at which the first of several processes is reached',

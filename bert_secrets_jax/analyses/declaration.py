@@ -18,8 +18,7 @@ from typing import Any, TypeVar
 
 from bert_secrets_jax.configs.declared import Declared
 from bert_secrets_jax.measure.catalogue import Described
-from bert_secrets_jax.runs.call import Call
-from bert_secrets_jax.runs.input import INPUTS, Given
+from bert_secrets_jax.runs.call import INPUTS, Call, Given
 from bert_secrets_jax.runs.result import Result, Subject
 
 Function = TypeVar('Function', bound=Callable[..., Result])

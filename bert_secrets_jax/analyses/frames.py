@@ -41,8 +41,7 @@ from bert_secrets_jax.measure.token_maps import each_map
 from bert_secrets_jax.model.weights import Pretrained
 from bert_secrets_jax.names import head_name
 from bert_secrets_jax.ranges import Count
-from bert_secrets_jax.runs.call import Call, call
-from bert_secrets_jax.runs.input import an_input
+from bert_secrets_jax.runs.call import Call, an_input, call
 from bert_secrets_jax.runs.result import Figures, Subject, framed
 from bert_secrets_jax.runs.run import digest
 

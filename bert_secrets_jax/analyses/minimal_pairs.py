@@ -41,9 +41,8 @@ from bert_secrets_jax.model.attention import check_baseline
 from bert_secrets_jax.model.config import MASKED_LM, BertConfig
 from bert_secrets_jax.model.weights import Pretrained
 from bert_secrets_jax.pruning.shapley import coalitions, draw_permutations, shapley_of
-from bert_secrets_jax.runs.call import Call, call
+from bert_secrets_jax.runs.call import INPUTS, Call, an_input, call
 from bert_secrets_jax.runs.findings import how_many, measured, noted
-from bert_secrets_jax.runs.input import INPUTS, an_input
 from bert_secrets_jax.runs.result import Result, drawn, framed
 from bert_secrets_jax.stats.agreement import agreement, reliability, without_noise
 from bert_secrets_jax.stats.corrections import holm
@@ -217,7 +216,7 @@ def _needs(given) -> str:
         missing += ', or a classifier and the class of good texts (setting minimal_pairs.label)'
     if missing or file:
         return missing
-    if not given.foreign and given.knows('minimal pairs', lambda: _good(pairs_sample())):
+    if not given.foreign() and given.knows('minimal pairs', lambda: _good(pairs_sample())):
         return ''
     return 'minimal pairs that suit texts and tokenizer (setting minimal_pairs.file)'
 

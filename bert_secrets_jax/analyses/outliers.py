@@ -40,8 +40,8 @@ from bert_secrets_jax.names import counted
 from bert_secrets_jax.pruning import outliers as layer_norm
 from bert_secrets_jax.pruning.outliers import FEWEST_DRAWS, OutlierDimensions, rank_p
 from bert_secrets_jax.ranges import Range
+from bert_secrets_jax.runs.call import INPUTS
 from bert_secrets_jax.runs.findings import how_many, noted
-from bert_secrets_jax.runs.input import INPUTS
 from bert_secrets_jax.runs.result import Finding, Result, drawn, framed
 from bert_secrets_jax.stats.effects import Effects
 from bert_secrets_jax.stats.scores import weighted_scores

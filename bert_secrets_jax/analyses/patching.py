@@ -28,9 +28,8 @@ from bert_secrets_jax.data.tasks import Text, first_texts
 from bert_secrets_jax.model.config import EMBEDDING, SEQUENCES
 from bert_secrets_jax.model.weights import Pretrained, with_pooling
 from bert_secrets_jax.names import head_name
-from bert_secrets_jax.runs.call import Call, call
+from bert_secrets_jax.runs.call import INPUTS, Call, an_input, call
 from bert_secrets_jax.runs.findings import how_many
-from bert_secrets_jax.runs.input import INPUTS, an_input
 from bert_secrets_jax.runs.result import Result, drawn
 from bert_secrets_jax.stats.correlations import RankAgreement, rank_agreement
 from bert_secrets_jax.stats.effects import Effects, Outcome

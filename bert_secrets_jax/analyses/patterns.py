@@ -38,9 +38,8 @@ from bert_secrets_jax.patterns.classifier import (
 )
 from bert_secrets_jax.patterns.correct import Corrected, corrected
 from bert_secrets_jax.patterns.samples import MapSample, f1_of, predict
-from bert_secrets_jax.runs.call import Call, call
+from bert_secrets_jax.runs.call import Call, an_input, call
 from bert_secrets_jax.runs.findings import how_many
-from bert_secrets_jax.runs.input import an_input
 from bert_secrets_jax.runs.result import Result, drawn
 from bert_secrets_jax.runs.run import digest
 from bert_secrets_jax.stats.over_runs import REACH

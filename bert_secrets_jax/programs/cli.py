@@ -5,7 +5,7 @@ import pathlib
 import sys
 import textwrap
 from collections.abc import Collection, Sequence
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from ml_collections import ConfigDict
 
@@ -46,15 +46,13 @@ def main(argv: Sequence[str] | None = None) -> None:
             print(settings_text(matching(arguments.runs)))
             return
         if program == 'compare':
-            with launch.interruptible():
-                # Before anything is loaded.
-                run_folders(arguments.runs)
-                _conversation().compare(arguments.runs, arguments.out)
+            # Before anything is loaded.
+            run_folders(arguments.runs)
+            _converse('compare', arguments.runs, arguments.out)
             return
         config = _config(arguments)
         if program == 'serve':
-            with launch.interruptible():
-                _conversation().serve(config, arguments.port)
+            _converse('serve', config, arguments.port)
             return
     if any(':' in str(name) for name in config.statistics or ()):
         # A statistic of one's own is found in the folder that one stands in. Otherwise nothing is
@@ -69,11 +67,12 @@ def main(argv: Sequence[str] | None = None) -> None:
     launch.run(arguments.out, config, sections, **processes)
 
 
-def _conversation():
-    from bert_secrets_jax.programs import conversation
+def _converse(name: str, *given: Any) -> None:
+    with launch.interruptible():
+        from bert_secrets_jax.programs import conversation
 
-    conversation.set_up_logging()
-    return conversation
+        conversation.set_up_logging()
+        getattr(conversation, name)(*given)
 
 
 def _flag(name: str) -> str:

@@ -7,7 +7,7 @@ from ml_collections import ConfigDict
 
 from bert_secrets_jax.brief import summary
 from bert_secrets_jax.checks import check_different
-from bert_secrets_jax.configs import ranges
+from bert_secrets_jax.configs import schema
 from bert_secrets_jax.configs.schema import SETTINGS
 from bert_secrets_jax.data.corpus import LABELS, read_corpus
 from bert_secrets_jax.data.glue import read_glue, read_tfds
@@ -22,7 +22,7 @@ from bert_secrets_jax.runs.folder import check_folder
 
 def runs_of(config: ConfigDict, workdir: pathlib.Path) -> list[tuple[ConfigDict, pathlib.Path]]:
     """Return the settings and the folder of a run for each task that `data.task` names."""
-    ranges.check(config)
+    schema.check(config)
     if tuple(config.statistics) != SETTINGS['statistics'].default:
         # Names of no statistic are refused before a model or a text is read. Loading the catalogue
         # takes seconds.

@@ -23,7 +23,7 @@ from bert_secrets_jax.configs import declared
 from bert_secrets_jax.programs.settings import as_flags
 
 if TYPE_CHECKING:
-    from bert_secrets_jax.programs.study import Study
+    from bert_secrets_jax.programs.given import Study
 
 
 # The arguments of `processes.together` that have values, and their types.
@@ -61,7 +61,12 @@ def interruptible() -> Iterator[None]:
     former = {each: signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM)}
     hook = sys.unraisablehook
     if is_main:
-        sys.unraisablehook = _without_interrupts
+        # Nothing is said of interrupts that Python drops: they come again.
+        sys.unraisablehook = lambda dropped: (
+            None
+            if issubclass(dropped.exc_type, KeyboardInterrupt)
+            else sys.__unraisablehook__(dropped)
+        )
         for each in former:
             # A shell ignores Ctrl-C for what it runs in the background.
             if former[each] != signal.SIG_IGN:
@@ -111,12 +116,6 @@ def _end(which: int) -> NoReturn:
     print('\nstopped; the same command continues', file=sys.stderr)
     sys.stdout.flush()
     os._exit(128 + which)
-
-
-def _without_interrupts(unraisable: Any) -> None:
-    """Say nothing of interrupts that Python drops: they come again."""
-    if not issubclass(unraisable.exc_type, KeyboardInterrupt):
-        sys.__unraisablehook__(unraisable)
 
 
 def run(

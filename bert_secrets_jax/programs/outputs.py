@@ -10,9 +10,8 @@ from bert_secrets_jax.files import differing, sealed, sha256, write_csv, write_j
 from bert_secrets_jax.report.grids import figure_numbers, file_name
 from bert_secrets_jax.report.page import Part, Picture
 from bert_secrets_jax.runs.findings import findings_frame
-from bert_secrets_jax.runs.folder import describe_versions
+from bert_secrets_jax.runs.folder import MANIFEST, describe_versions, read_manifest
 from bert_secrets_jax.runs.result import Result
-from bert_secrets_jax.runs.results import MANIFEST, read_manifest
 from bert_secrets_jax.runs.run import digest
 
 

@@ -71,22 +71,25 @@ def measured_before(
 
     The relations are those of section 4.5, by the titles of their directions.
     """
-    of_each = {each.name: (each, statistic_key(given, each)) for each in described}
     classified = any(each.classifier is not None for each in described)
-    others = {
-        name: (each, key)
-        for name, (each, key) in _wanted_by_others(given, 'wants')
-        # Classes of patterns take longer to compile than all else, and have a pass of their own:
-        # the first picture does not wait for them.
+    # Classes of patterns take longer to compile than all else, and have a pass of their own: the
+    # first picture does not wait for them.
+    others = [
+        each
+        for each in _wanted_by_others(given, 'wants')
         if (each.classifier is not None) == classified
-    }
-    of_each |= others
-    keys = {name: key for name, (_, key) in of_each.items()}
-    if titles or any(each.relations for each, _ in others.values()):
-        keys |= _keys_of_links(given)
+    ]
+    of_each = {each.name: each for each in (*described, *others)}
+    keys = {name: statistic_key(given, each) for name, each in of_each.items()}
+    if titles or any(each.relations for each in others):
+        key = _on_texts(given) | {
+            'annotations': given.digest('annotations'),
+            'links': [given['links.draws'], given['seed']],
+        }
+        keys |= {_random(title): key for title in directions(RELATIONS)}
 
     def compute(missing: Sequence[str]) -> dict[str, Measured]:
-        wanted = [each for name, (each, _) in of_each.items() if name in missing]
+        wanted = [each for name, each in of_each.items() if name in missing]
         links = [title for title in directions(RELATIONS) if _random(title) in missing]
         settings = _settings(given, bool(links) or any(each.annotated for each in wanted))
         model, random, scores = given.value('pretrained'), {}, {}
@@ -109,17 +112,20 @@ def measured_before(
 def tables_after(given: Given, seed: int, described: Sequence[Described]) -> dict[str, HeadTable]:
     """Return tables of the model of a seed, of its changes, and of comparisons, by name."""
     tuned = {'finetuned': given.input('tuned').key, 'seed': seed}
-    asked = {each.name: (each, statistic_key(given, each)) for each in described}
+    asked = {each.name for each in described}
     padded = _PADDED in asked
-    of_each = asked if padded else asked | dict(_wanted_by_others(given, 'compares'))
-    keys = {
-        name: (each, key | tuned | {'of': name})
-        for each, key in of_each.values()
+    others = [] if padded else _wanted_by_others(given, 'compares')
+    of_each = {
+        name: each
+        for each in (*described, *others)
         for name in [each.name, *[change(each.name)] * (not each.pairwise)]
+    }
+    keys = {
+        name: statistic_key(given, each) | tuned | {'of': name} for name, each in of_each.items()
     }
 
     def compute(missing: Sequence[str]) -> dict[str, Measured]:
-        wanted = list({keys[name][0].name: keys[name][0] for name in missing}.values())
+        wanted = list({of_each[name].name: of_each[name] for name in missing}.values())
         settings = _settings(given, any(each.annotated for each in wanted))
         settings = for_reading('notebook', settings) if padded else settings
         model, texts = given.value('pretrained'), given.value('texts')
@@ -134,8 +140,8 @@ def tables_after(given: Given, seed: int, described: Sequence[Described]) -> dic
         )
         return {name: Measured(table=table) for name, table in tables.items()}
 
-    wanted = [name for name, (each, _) in keys.items() if each.name in asked]
-    kept = _kept(given, {name: key for name, (_, key) in keys.items()}, compute, wanted)
+    wanted = [name for name, each in of_each.items() if each.name in asked]
+    kept = _kept(given, keys, compute, wanted)
     return {name: measured.table for name, measured in kept.items()}
 
 
@@ -157,10 +163,8 @@ def _kept(
         return given.study.run.keep_each(Measured, own, compute)
 
 
-def _wanted_by_others(
-    given: Given, wanted: Literal['wants', 'compares']
-) -> Iterator[tuple[str, tuple[Described, dict[str, Any]]]]:
-    """Yield statistics that others want, with what they depend on, of which that is known."""
+def _wanted_by_others(given: Given, wanted: Literal['wants', 'compares']) -> Iterator[Described]:
+    """Yield statistics that others want, of which it is known what they depend on."""
     try:
         sections = [ANALYSES[name] for name in given.study.watched]
         described = [each for section in sections for each in getattr(section, wanted)(given)]
@@ -170,17 +174,10 @@ def _wanted_by_others(
         return
     for each in described:
         try:
-            yield each.name, (each, statistic_key(given, each))
+            statistic_key(given, each)
+            yield each
         except MENDABLE as error:
             logging.debug('%s is not measured now: %s', each.name, error)
-
-
-def _keys_of_links(given: Given) -> _Keys:
-    key = _on_texts(given) | {
-        'annotations': given.digest('annotations'),
-        'links': [given['links.draws'], given['seed']],
-    }
-    return {_random(title): key for title in directions(RELATIONS)}
 
 
 def _settings(given: Given, annotated: bool) -> TextSettings:

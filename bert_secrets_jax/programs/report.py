@@ -11,27 +11,34 @@ from urllib.parse import quote
 
 from absl import logging
 from flax.traverse_util import flatten_dict
+from ml_collections import ConfigDict
 
 from bert_secrets_jax import processes
 from bert_secrets_jax.analyses.attention_change import ON_AVERAGE
 from bert_secrets_jax.analyses.common.effects import MATTER
 from bert_secrets_jax.analyses.comparison import comparison
+from bert_secrets_jax.analyses.declaration import ANALYSES as SECTIONS
 from bert_secrets_jax.analyses.patterns import CHANGED_HEADS
 from bert_secrets_jax.brief import MENDABLE, TooFewTextsError, summary
-from bert_secrets_jax.configs.declared import GROUPS
+from bert_secrets_jax.configs.declared import GROUPS, refuse_unknown
+from bert_secrets_jax.extras import require
 from bert_secrets_jax.files import read_json, write_text
-from bert_secrets_jax.programs.given import Given
-from bert_secrets_jax.programs.inputs import is_own, question_of, texts_in_words
+from bert_secrets_jax.programs.given import Given, Pace, Study, in_words, machine, pace_of
+from bert_secrets_jax.programs.inputs import (
+    check_packages,
+    is_own,
+    question_of,
+    runs_of,
+    texts_in_words,
+    with_classes,
+)
 from bert_secrets_jax.programs.lines import Names, Reproduction, command, lines_of
 from bert_secrets_jax.programs.outputs import read_part, remove_parts, write_part
-from bert_secrets_jax.programs.pace import Pace, in_words, machine, pace_of
-from bert_secrets_jax.programs.sections import SECTIONS, applicable, chosen_of
 from bert_secrets_jax.programs.sources import mend_finetunings
-from bert_secrets_jax.programs.study import Study
 from bert_secrets_jax.report.atlas import what_heads_do
 from bert_secrets_jax.report.page import MADE, Offer, Part, is_made_of, write_page
+from bert_secrets_jax.runs.folder import open_folder, read_manifest
 from bert_secrets_jax.runs.result import Result, Subject
-from bert_secrets_jax.runs.results import read_manifest
 from bert_secrets_jax.runs.run import digest
 
 # These sections are about the results of the others. So they come last, and are made again
@@ -40,6 +47,43 @@ LAST = ('maps', 'claims')
 PAGE = 'report.html'
 # Beside whether heads tell texts apart, a page begins with these findings of disabling them.
 _ALSO = (('layers', ', discrimination'), ('heads', ''))
+# In the place of names of sections: all but those that take hours.
+ALL = 'all'
+
+
+def missing(study: Study, name: str) -> str:
+    """Return what a run lacks for a section, as behind "needs"; empty if it has everything."""
+    return SECTIONS[name].missing(Given(study))
+
+
+def applicable(study: Study) -> list[str]:
+    """Return the names of the sections whose inputs the run has."""
+    return [name for name in SECTIONS if not missing(study, name)]
+
+
+def chosen_of(study: Study, names: Sequence[str] | None) -> tuple[list[str], dict[str, str]]:
+    """Return the names of the sections that somebody asked for, and what is left out.
+
+    ['all'] takes all with inputs but those of hours, None those that answer the paper's questions.
+    Of these, sections are left out because the texts are not English, with what they need.
+    """
+    if names is not None and list(names) != [ALL]:
+        check(study, names)
+        return list(names), {}
+    asked = ('always', 'all') if names else ('always',)
+    needed = {name: missing(study, name) for name, e in SECTIONS.items() if e.report in asked}
+    foreign = Given(study).foreign()
+    left = {name: lacking for name, lacking in needed.items() if foreign and foreign in lacking}
+    return [name for name, lacking in needed.items() if not lacking], left
+
+
+def check(study: Study, names: Sequence[str]) -> None:
+    """Refuse sections that do not exist, or for which packages or something of the run lack."""
+    refuse_unknown(names, SECTIONS)
+    for name in names:
+        require(*SECTIONS[name].packages)
+        if lacking := missing(study, name):
+            raise ValueError(f'{name} needs {lacking}.')
 
 
 @dataclasses.dataclass
@@ -100,10 +144,23 @@ class Studied:
         return parts
 
 
+def open_studies(config: ConfigDict, workdir: pathlib.Path) -> list[Study]:
+    """Return a study for each task that `data.task` names, each in a folder of its own, opened."""
+    check_packages(config)
+    studies = []
+    for settings, folder in runs_of(config, workdir):
+        config = with_classes(settings, folder)
+        processes.on_first(functools.partial(open_folder, folder, config.to_dict()))
+        # Says so if this process has another folder of that name.
+        processes.exists(folder / 'config.json')
+        studies.append(Study(config, folder))
+    return studies
+
+
 def write_report(studies: Sequence[Study], chosen: Sequence[str] | None = None) -> list[Studied]:
     """Answer sections of one study, or one for each task; write files and the page after each.
 
-    Finished sections stay on the page, whether chosen (`sections.chosen_of`) or not. One that fails
+    Finished sections stay on the page, whether chosen (`chosen_of`) or not. One that fails
     does not stop the others; at the end, a SystemExit has one line for each error. ValueError if a
     section is unknown, or a study lacks something that it needs.
     """
@@ -295,7 +352,17 @@ def _write(path: pathlib.Path, every: Sequence[Studied], to_come: Sequence[str])
         # Nothing to show yet; a page with other results would not be about these settings.
         path.unlink(missing_ok=True)
         return
-    lead = _lead_of(every)
+    said = []
+    if len(every) > 1:
+        said.append(f'Texts: {", ".join(each.study.subject.texts for each in every)}.')
+    else:
+        data = every[0].study.config.data
+        if 'finetune' in every[0].results:
+            # How well the model answers a question.
+            said += [question_of(data), every[0].results['finetune'].score]
+        said.append(texts_in_words(data))
+    said.append('Layers and heads count from 1. “The paper” is Kovaleva et al. 2019.')
+    lead = ' '.join(filter(None, said))
     offers = [offer for answers in every for offer in answers.offers]
     made = [[part.name, part.group, part.message, part.made_by] for part in parts]
     written = [read_manifest(answers.study.folder) for answers in every]
@@ -355,20 +422,6 @@ def headlines(results: Mapping[str, Result], texts: str) -> list[str]:
         first('claims'),
     )
     return list(filter(None, map(' '.join, said)))
-
-
-def _lead_of(every: Sequence[Studied]) -> str:
-    """Return the first lines: the question and how well the model does, if it is one; the texts."""
-    said = []
-    if len(every) > 1:
-        said.append(f'Texts: {", ".join(each.study.subject.texts for each in every)}.')
-    else:
-        data = every[0].study.config.data
-        if 'finetune' in every[0].results:
-            said += [question_of(data), every[0].results['finetune'].score]
-        said.append(texts_in_words(data))
-    said.append('Layers and heads count from 1. “The paper” is Kovaleva et al. 2019.')
-    return ' '.join(filter(None, said))
 
 
 def _side_by_side(every: Sequence[Studied]) -> Part | None:

@@ -27,11 +27,9 @@ from bert_secrets_jax.model import hub
 from bert_secrets_jax.model.config import MASKED_LM, BertConfig
 from bert_secrets_jax.model.weights import Pretrained, fingerprint, from_pretrained
 from bert_secrets_jax.programs import inputs
-from bert_secrets_jax.programs.given import Given
+from bert_secrets_jax.programs.given import Given, Study
 from bert_secrets_jax.programs.passes import SharedSettings, own_code
-from bert_secrets_jax.programs.study import Study
-from bert_secrets_jax.runs.call import Call, call
-from bert_secrets_jax.runs.input import an_input
+from bert_secrets_jax.runs.call import Call, an_input, call
 from bert_secrets_jax.runs.run import digest
 
 # The settings `train` that are handed on to `finetune` in other ways.
@@ -65,10 +63,7 @@ def pretrained(given: Given) -> Call:
 
 
 def _is_masked_lm(given: Given) -> str:
-    def predicts(config: BertConfig) -> bool:
-        return config.head == MASKED_LM
-
-    is_one = given.fits('predicts wordpieces', predicts, unknown=False)
+    is_one = given.fits('predicts wordpieces', lambda c: c.head == MASKED_LM, unknown=False)
     return '' if is_one else 'a model with the head of a masked LM'
 
 
@@ -79,9 +74,7 @@ def masked_lm(given: Given) -> Call:
 
 
 def _pools(given: Given) -> str:
-    def pools(config: BertConfig) -> bool:
-        return config.pooling is not None and not config.pooling.refused
-
+    pools = lambda config: config.pooling is not None and not config.pooling.refused  # noqa: E731
     if given.fits('says how it pools', pools, unknown=False):
         return ''
     return 'a model that says how it pools, such as a folder of sentence-transformers'
@@ -286,12 +279,11 @@ def train(given: Given) -> Call:
     """Return the training examples: `train.max_examples` of them."""
     every = _reading(given, 'train')
     every = dataclasses.replace(every, make=lambda: given.value('all_train'))
-    return given.draw(every, 'train.max_examples') if given['train.max_examples'] else every
+    return given.drawn(every, 'train.max_examples') if given['train.max_examples'] else every
 
 
 def _name_of_ablated(given: Given) -> str:
-    more = given['ablation.left_out_examples']
-    own = given.study.subject.texts
+    more, own = given['ablation.left_out_examples'], given.study.subject.texts
     return f'{own} and {more:,} texts that training left out' if more else ''
 
 
@@ -317,7 +309,7 @@ def _left_out(given: Given, setting: str, others: str) -> Call:
     """Return as many training texts as a setting says, neither trained on nor among others."""
     wanted, every = given[setting], given.input('all_train')
     left = call(unseen, every, given.input('train'), given.input(others))
-    drawn = given.draw(left, setting)
+    drawn = given.drawn(left, setting)
 
     def load() -> Any:
         if given.study.as_it_is:
@@ -403,7 +395,7 @@ def _trees(given: Given, part: str) -> Call:
     path, read = given[f'treebank.{part}'], call(treebank_sample, part)
     if path:
         read = call(read_treebank, path, bad_rows=given['data.bad_rows'])
-    return given.draw(read, f'treebank.max_{part}')
+    return given.drawn(read, f'treebank.max_{part}')
 
 
 @an_input(missing=_treebank, label=_name_of_treebank)
@@ -421,7 +413,7 @@ def dev_trees(given: Given) -> Call:
 def _words(given: Given) -> str:
     if given.has_words:
         return ''
-    language = given.foreign_to(language_of(given['linguistics.pipeline']))
+    language = given.foreign(language_of(given['linguistics.pipeline']))
     of = f' for {language}, or data.language if that is wrong' * bool(language)
     return f'a spaCy pipeline (setting linguistics.pipeline){of}, or data.source=treebank'
 

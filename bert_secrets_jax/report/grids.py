@@ -69,7 +69,7 @@ def _drawn(
         ],
         'sets': [
             {
-                'of': in_words(_relation_in_words(title) if 'relation' in colours.by else title),
+                'of': in_words(_plain_title(title) if 'relation' in colours.by else title),
                 'alike': alike,
                 'values': [_listed(rows[each].to_numpy()) for each in numbers],
                 'red': [colours.red.get((each, alike), 0) for each in numbers],
@@ -84,7 +84,7 @@ def _drawn(
     }
 
 
-def _relation_in_words(title: str) -> str:
+def _plain_title(title: str) -> str:
     """Return the title of a set whose first word is a relation, with the label of a subtype."""
     relation, *way = title.split(', ')
     label = f' ({relation})' if ':' in relation else ''

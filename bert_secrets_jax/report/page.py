@@ -22,7 +22,7 @@ from markupsafe import Markup
 from bert_secrets_jax.files import write_text
 from bert_secrets_jax.names import two_digits
 from bert_secrets_jax.plots.kinds import TABLE, in_words
-from bert_secrets_jax.report.atlas import Drawn, atlas, drawn_alike, kinds
+from bert_secrets_jax.report.atlas import atlas, drawn_alike, kinds
 from bert_secrets_jax.report.explorer import Explorer
 from bert_secrets_jax.report.grids import file_name, grids, traced
 from bert_secrets_jax.report.templates import Fields, Heads, render
@@ -193,7 +193,23 @@ def write_page(
     for section in shown:
         if not section['explorer']:
             chapters.setdefault(section['chapter'], []).append(section)
-    drawn = drawn_alike(groups.values())
+    drawn, atlases = drawn_alike(groups.values()), []
+    # Marks of heads that are from other texts than those of the page.
+    elsewhere = {
+        mark: part.about
+        for part in parts
+        if part.about and not part.main
+        for each in part.found.head_marks()
+        for mark in kinds(each)
+    }
+    for group, results in groups.items():
+        prefix, sentences = _slug(group), told.get(group, ())
+        fragment = atlas(results, prefix=prefix, drawn=drawn, elsewhere=elsewhere)
+        # Where no head is marked, the sentences are alone.
+        if fragment or sentences:
+            title = f'{group}: all heads at a glance' if group else 'All heads at a glance'
+            about = {'prefix': prefix, 'title': title, 'heads': heads[group]}
+            atlases.append(about | {'fragment': fragment, 'told': sentences})
     text = render(
         'page.html',
         policy=_POLICY,
@@ -202,7 +218,7 @@ def write_page(
         warnings=warnings,
         to_come=list(to_come),
         offers=offers,
-        atlases=_atlases(groups, drawn, told, _elsewhere(parts)),
+        atlases=atlases,
         explorers=[section for section in shown if section['explorer']],
         chapters=chapters | {MADE: chapters.pop(MADE, [])},
         marks=TABLE | {'kinds': TABLE['kinds'] | drawn.looks},
@@ -218,35 +234,6 @@ def write_page(
     if len(text) > _LARGE:
         size = len(text) / 1e6
         logging.warning('%s has %.0f MB: fewer example sentences make it smaller.', path, size)
-
-
-def _atlases(
-    groups: Mapping[str, Sequence[Result]],
-    drawn: Drawn,
-    told: Mapping[str, Sequence[str]],
-    elsewhere: Mapping[str, str],
-) -> list[Fields]:
-    """Return the atlas of each model or task, or the sentences alone where no head is marked."""
-    found = []
-    for group, results in groups.items():
-        prefix = _slug(group)
-        fragment = atlas(results, prefix=prefix, drawn=drawn, elsewhere=elsewhere)
-        if fragment or told.get(group):
-            title = f'{group}: all heads at a glance' if group else 'All heads at a glance'
-            about = {'prefix': prefix, 'title': title, 'heads': _heads(group, results)}
-            found.append(about | {'fragment': fragment, 'told': told.get(group, ())})
-    return found
-
-
-def _elsewhere(parts: Sequence[Part]) -> dict[str, str]:
-    """Return the texts of marks of heads that are from other texts than those of the page."""
-    return {
-        mark: part.about
-        for part in parts
-        if part.about and not part.main
-        for each in part.found.head_marks()
-        for mark in kinds(each)
-    }
 
 
 def _heads(group: str, results: Sequence[Result]) -> Heads:

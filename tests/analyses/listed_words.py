@@ -16,9 +16,8 @@ from bert_secrets_jax.data.tasks import Text, as_examples
 from bert_secrets_jax.measure.catalogue import Described
 from bert_secrets_jax.measure.statistics import attention_to
 from bert_secrets_jax.model.weights import Pretrained
-from bert_secrets_jax.runs.call import Call, call
+from bert_secrets_jax.runs.call import Call, an_input, call
 from bert_secrets_jax.runs.findings import extreme
-from bert_secrets_jax.runs.input import an_input
 from bert_secrets_jax.runs.result import HeadMarks, Result
 
 TITLE = 'attention to listed words'

@@ -9,9 +9,9 @@ import pytest
 
 import bert_secrets_jax as bs
 from bert_secrets_jax.analyses.declaration import ANALYSES
-from bert_secrets_jax.configs import base, declared, ranges, schema
+from bert_secrets_jax.configs import base, declared, schema
 from bert_secrets_jax.programs import cli
-from bert_secrets_jax.runs.input import INPUTS
+from bert_secrets_jax.runs.call import INPUTS
 
 
 @pytest.fixture
@@ -84,4 +84,4 @@ def test_its_help_and_settings(added, capsys):
     assert config.listed_words.updates == 2
     config.listed_words.updates = 0
     with pytest.raises(ValueError, match='listed_words.updates=0 must be a whole number'):
-        ranges.check(config)
+        schema.check(config)

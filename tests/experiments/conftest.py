@@ -16,9 +16,9 @@ from absl import logging
 from bert_secrets_jax.files import csv_text
 from bert_secrets_jax.plots import figure
 from bert_secrets_jax.programs import cli, conversation
-from bert_secrets_jax.programs.sections import SECTIONS
+from bert_secrets_jax.programs.given import Study
+from bert_secrets_jax.programs.report import SECTIONS
 from bert_secrets_jax.programs.settings import assign
-from bert_secrets_jax.programs.study import Study
 from bert_secrets_jax.report.page import file_name
 from tests.conftest import ROOT
 

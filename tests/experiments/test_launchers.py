@@ -7,7 +7,7 @@ import pytest
 
 from bert_secrets_jax.configs import base, declared
 from bert_secrets_jax.programs import cli
-from bert_secrets_jax.programs.sections import SECTIONS
+from bert_secrets_jax.programs.report import SECTIONS
 from tests.conftest import ROOT
 from tests.experiments.conftest import error_line, run
 

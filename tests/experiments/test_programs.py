@@ -13,7 +13,7 @@ import time
 import pytest
 
 import bert_secrets_jax as bs
-from bert_secrets_jax.programs.sections import SECTIONS
+from bert_secrets_jax.programs.report import SECTIONS
 from tests.conftest import ROOT
 from tests.experiments.conftest import check_lines, checkpoints, kept, read, run
 from tests.experiments.conftest import settings as of_default_sections

@@ -5,11 +5,10 @@ import pytest
 from bert_secrets_jax.analyses.declaration import ANALYSES, Analysis, with_subject
 from bert_secrets_jax.configs import base, paper
 from bert_secrets_jax.programs import api, conversation, report
+from bert_secrets_jax.programs.given import Study
 from bert_secrets_jax.programs.sources import Given
-from bert_secrets_jax.programs.study import Study
-from bert_secrets_jax.runs.call import Call
+from bert_secrets_jax.runs.call import INPUTS, Call, Input
 from bert_secrets_jax.runs.folder import open_folder
-from bert_secrets_jax.runs.input import INPUTS, Input
 
 
 @pytest.fixture(autouse=True)

@@ -10,7 +10,7 @@ import pytest
 import bert_secrets_jax as bs
 from bert_secrets_jax.configs import base, declared, schema
 from bert_secrets_jax.programs import cli, conversation, inputs, settings
-from bert_secrets_jax.programs.sections import SECTIONS
+from bert_secrets_jax.programs.report import SECTIONS
 from tests.conftest import ROOT
 from tests.experiments.conftest import error_line, run
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from bert_secrets_jax.programs.pace import Pace, pace_of
-from bert_secrets_jax.programs.sections import SECTIONS
+from bert_secrets_jax.programs.given import Pace, pace_of
+from bert_secrets_jax.programs.report import SECTIONS
 from bert_secrets_jax.programs.sources import Given
 
 

@@ -12,9 +12,9 @@ from flax.traverse_util import flatten_dict
 import bert_secrets_jax as bs
 from bert_secrets_jax.configs import base, paper, quickstart
 from bert_secrets_jax.programs import cli, lines, settings
-from bert_secrets_jax.programs.sections import SECTIONS
+from bert_secrets_jax.programs.given import Study
+from bert_secrets_jax.programs.report import SECTIONS
 from bert_secrets_jax.programs.sources import Given
-from bert_secrets_jax.programs.study import Study
 from bert_secrets_jax.runs.call import plain
 from bert_secrets_jax.runs.result import Result
 from tests.conftest import parameters_of

@@ -11,11 +11,9 @@ import pytest
 from bert_secrets_jax.brief import TooFewTextsError
 from bert_secrets_jax.configs import base
 from bert_secrets_jax.programs import inputs, report
-from bert_secrets_jax.programs.pace import Pace
+from bert_secrets_jax.programs.given import Pace, Study
 from bert_secrets_jax.programs.sources import Given
-from bert_secrets_jax.programs.study import Study
-from bert_secrets_jax.runs.call import Call, call
-from bert_secrets_jax.runs.input import INPUTS, Input
+from bert_secrets_jax.runs.call import INPUTS, Call, Input, call
 from bert_secrets_jax.runs.result import HeadMarks, Result, Subject
 from tests.programs.conftest import fake
 
@@ -110,8 +108,8 @@ def test_too_few_texts_for_one_section_are_no_failure(answer, run):
 
 
 def test_what_the_language_leaves_out_is_on_the_page(answer, run, monkeypatch):
-    monkeypatch.setattr(Given, 'foreign', 'German (de)')
-    foreign = fake(fine, needs=(lambda given: f'texts in English, not in {given.foreign}',))
+    monkeypatch.setattr(Given, 'foreign', lambda given, known='en': 'German (de)')
+    foreign = fake(fine, needs=(lambda given: f'texts in English, not in {given.foreign()}',))
     answer({'a': foreign, 'b': fake(fine, needs=(lambda given: 'labels',)), 'c': FINE})
     assert headings(run) == ['a (left out)', 'About seed 0']
     reason = '<p>Left out: a needs texts in English, not in German (de).</p>'

@@ -5,7 +5,7 @@ import pytest
 
 import bert_secrets_jax as bs
 from bert_secrets_jax.files import checksums, sealed, write_csv, write_json
-from bert_secrets_jax.runs import results
+from bert_secrets_jax.runs import folder as results
 from tests.fuzz.broken import logged
 
 
