@@ -40,7 +40,6 @@ if TYPE_CHECKING:
     from bert_secrets_jax.ablation.similarity import similarities
     from bert_secrets_jax.ablation.sweep import Swept, sweep, sweep_batches
     from bert_secrets_jax.analyses import verdicts as claims
-    from bert_secrets_jax.cache import enable_cache
     from bert_secrets_jax.compute import Compute
     from bert_secrets_jax.contributions.attention_maps import attention_maps
     from bert_secrets_jax.contributions.norms import norms_of_heads, shares_of_norms
@@ -84,6 +83,7 @@ if TYPE_CHECKING:
         read_treebanks,
         treebank_sample,
     )
+    from bert_secrets_jax.devices import enable_cache
     from bert_secrets_jax.finetune.config import FinetuneConfig
     from bert_secrets_jax.finetune.losses import task_loss
     from bert_secrets_jax.finetune.pairs import finetune_embedding

@@ -191,7 +191,7 @@ def parallel(given) -> Call:
         }
     },
     inputs={'texts': 'parallel', 'statistics': ...},
-    cost=lambda given: {'across': 90_000},
+    cost=lambda given: 90_000,
 )
 def across(
     pretrained: Pretrained | Mapping[str, Pretrained],

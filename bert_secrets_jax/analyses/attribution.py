@@ -254,12 +254,12 @@ def _draw(result: Attribution):
     )
 
 
-def _cost(given) -> dict[str, float]:
+def _cost(given) -> float:
     share = given.share('ablated', given['attribution.max_examples'])
     # Each token is deleted once in the order of each method.
     length = given.tokens('ablated') / len(given.value('ablated'))
     passes = share * (10 * length + given.TRAINED * given['attribution.steps'])
-    return given.ablated() | {'scores of tokens': given.over('ablated', passes)}
+    return passes * given.tokens('ablated')
 
 
 @analysis(

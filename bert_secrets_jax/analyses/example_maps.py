@@ -101,7 +101,6 @@ def _check(given) -> None:
     inputs={'tuned': 'tuned_already', 'count': 'maps.examples', 'tables': _tables},
     wants=lambda given: map(named, DEFAULTS),
     check=_check,
-    cost=lambda given: given.one_pass(),
 )
 def example_maps(
     pretrained: Pretrained,

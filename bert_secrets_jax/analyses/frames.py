@@ -182,7 +182,7 @@ def frame_sample(given) -> Call:
     },
     reads=('frames.', 'links.'),
     inputs={'sample': 'frame_sample', 'draws': 'links.draws', 'shown': 'maps.examples'},
-    cost=lambda given: {'frames': 10_000},
+    cost=lambda given: 10_000,
 )
 def frames(
     pretrained: Pretrained,

@@ -186,12 +186,11 @@ def _in_seeds(
 _OF_TRAINING = ('batch_size', 'micro_batch', 'warmup', 'clip', 'optimizer')
 
 
-def _cost(given) -> dict[str, float]:
+def _cost(given) -> float:
     runs = 2 * given['head_gating.num_seeds']
     share = given.share('train', given['head_gating.max_examples'])
-    learnt = given.over('train', given.TRAINED * runs * given['head_gating.epochs'] * share)
-    removed = given.over('ablated', given.HEAD * given.heads + 2 * runs)
-    return given.ablated() | {'gates of both prices': learnt, 'without gated heads': removed}
+    learnt = given.TRAINED * runs * given['head_gating.epochs'] * share * given.tokens('train')
+    return learnt + (given.HEAD * given.heads + 2 * runs) * given.tokens('ablated')
 
 
 @analysis(

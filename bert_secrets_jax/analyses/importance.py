@@ -167,17 +167,12 @@ class Importance(Result):
         ]
 
 
-def _cost(given) -> dict[str, float]:
-    work = given.over('ablated', given.HEAD * given.heads)
-    return given.scored() | {'without each head': work}
-
-
 @analysis(
     question='which heads matter, by several scores, and which of the scores tell',
     group='What matters',
     time='1 min',
     inputs={'tuned': 'model', 'examples': 'ablated', 'measured_on': 'measured'},
-    cost=_cost,
+    cost=lambda given: given.HEAD * given.heads * given.tokens('ablated'),
     shares=True,
 )
 def importance(

@@ -125,11 +125,6 @@ def _check(given) -> None:
     check_several(given.value('ablated'))
 
 
-def _cost(given) -> dict[str, float]:
-    work = given.over('ablated', given.MANY * math.comb(given.heads, 2))
-    return given.ablated() | {'pairs of heads': work}
-
-
 @analysis(
     question='pairs of heads: the effect beyond the sum of two',
     group='What matters',
@@ -142,7 +137,7 @@ def _cost(given) -> dict[str, float]:
         'baseline': 'ablation.baseline',
     },
     check=_check,
-    cost=_cost,
+    cost=lambda given: given.MANY * math.comb(given.heads, 2) * given.tokens('ablated'),
     shares=True,
     axis=MASKS,
 )

@@ -145,11 +145,6 @@ class MaskedLMAblation(Result):
             )
 
 
-def _cost(given) -> dict[str, float]:
-    passes = (given.HEAD * given.heads + given.MANY * given.layers) * (1 + given.study.has_training)
-    return {'masked LM': given.over('texts', passes)}
-
-
 @analysis(
     question='which heads a masked LM needs as it is, without fine-tuning',
     group='What matters',
@@ -166,7 +161,11 @@ def _cost(given) -> dict[str, float]:
     },
     inputs={'pretrained': 'masked_lm', 'tuned': 'tuned_already', 'baseline': 'ablation.baseline'},
     check=lambda given: check_several(given.value('texts')),
-    cost=_cost,
+    cost=lambda given: (
+        (given.HEAD * given.heads + given.MANY * given.layers)
+        * (1 + given.study.has_training)
+        * given.tokens('texts')
+    ),
     shares=True,
     axis=MASKS,
 )

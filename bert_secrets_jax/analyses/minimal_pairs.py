@@ -239,14 +239,12 @@ def _good(pairs: Sequence[MinimalPair]) -> list[Example]:
     return [Example(pair.good) for pair in pairs]
 
 
-def _cost(given) -> dict[str, float]:
-    label = given['minimal_pairs.label']
+def _cost(given) -> float:
     # A masked LM is asked for each wordpiece but [CLS] and [SEP], other models once.
-    once = label or given['minimal_pairs.anchor']
-    pairs = given.value('good_and_bad')
-    pieces = 1 if once else given.tokens('good_and_bad', _good) / len(pairs) - 2
-    work = given.over('good_and_bad', 2 * pieces * (1 + given.HEAD * given.heads), of=_good)
-    return (given.ablated() if label else {}) | {'minimal pairs': work}
+    once = given['minimal_pairs.label'] or given['minimal_pairs.anchor']
+    pairs, tokens = given.value('good_and_bad'), given.tokens('good_and_bad', _good)
+    pieces = 1 if once else tokens / len(pairs) - 2
+    return 2 * pieces * (1 + given.HEAD * given.heads) * tokens
 
 
 @analysis(

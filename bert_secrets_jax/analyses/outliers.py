@@ -261,9 +261,9 @@ def _texts(given) -> Any:
     return given.drawn('ablated' if _tuned(given) else 'texts', 'outliers.max_examples')
 
 
-def _cost(given) -> dict[str, float]:
+def _cost(given) -> float:
     share = given.share('texts', given['outliers.max_examples'])
-    return {'dimensions': given.over('texts', 2 * (given['outliers.draws'] + 5) * share)}
+    return 2 * (given['outliers.draws'] + 5) * share * given.tokens('texts')
 
 
 @analysis(

@@ -170,13 +170,12 @@ def _model(given) -> Call:
     return call(with_pooling, given.input('pretrained'))
 
 
-def _cost(given) -> dict[str, float]:
+def _cost(given) -> float:
     # A pair has two texts, and not every text is in one.
     share = min(given.share('clean', 2 * given['patching.max_examples']), 0.7) / 2
     # Two directions of a head, and the gradients of an estimate and of the steps of another.
     passes = 1 + share * (1.2 * given.heads + 2 * (5 + 3 * 5))
-    work = {'patches': given.over('clean', passes)}
-    return work | (given.ablated() if _is_classifier(given) else {})
+    return passes * given.tokens('clean')
 
 
 @analysis(

@@ -245,7 +245,7 @@ def classifier(given) -> Call:
     inputs={'tuned': 'tuned_if_any'},
     wants=lambda given: map_statistics(given.value('classifier')),
     compares=lambda given: compared_statistics(given.value('classifier')),
-    cost=lambda given: given.one_pass('classes', 2) | given.compared(),
+    cost=lambda given: 2 * given.tokens('texts'),
 )
 def patterns(
     pretrained: Pretrained,

@@ -301,7 +301,7 @@ def vectors(given) -> Call | None:
     },
     aside=('folder',),
     like=ProbeConfig,
-    cost=lambda given: {'probes': 20_000},
+    cost=lambda given: 20_000,
 )
 def probing(
     pretrained: Pretrained,

@@ -255,13 +255,13 @@ def _check(given) -> None:
         check_name('metric', metric, METRICS)
 
 
-def _cost(given) -> dict[str, float]:
+def _cost(given) -> float:
     # Five orders are scored twice.
     orders, steps = 5, len(SHARES)
     seeds = max(len(given.study.ablated_seeds), 1)
     here = given.MANY * steps * (orders + given['prune.draws']) * given.tokens('ablated')
     there = (given.MANY * orders + 5) * steps * given.tokens('measured')
-    return given.scored() | {'pruning': seeds * (here + there)}
+    return seeds * (here + there)
 
 
 def _save(given, result: Pruning, folder: pathlib.Path) -> None:

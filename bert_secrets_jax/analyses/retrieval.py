@@ -107,7 +107,7 @@ def _texts(search: Sequence[Any]) -> list[Example]:
         'relevant': ('search', 2),
         'baseline': 'ablation.baseline',
     },
-    cost=lambda given: embedded_cost(given, 'ranks', 'search', of=_texts),
+    cost=lambda given: embedded_cost(given, 'search', _texts),
 )
 def retrieval(
     pretrained: Pretrained,

@@ -243,7 +243,7 @@ def _results(given) -> list[Call] | None:
     question='positional, syntactic and rare-token heads, and whether they stay',
     time='5 s',
     inputs={'results': _results},
-    cost=lambda given: given.one_pass('rarest', 2),
+    cost=lambda given: 5 * given.tokens('texts'),
 )
 def roles(
     pretrained: Pretrained,

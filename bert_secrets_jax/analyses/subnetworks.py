@@ -185,12 +185,6 @@ def _training(given) -> dict[str, Any] | None:
     return {name: each for name, each in settings.items() if each != usual[name]} or None
 
 
-def _cost(given) -> dict[str, float]:
-    tuned = given.finetuned()
-    tokens = 4.0 * sum(tuned.values())
-    return tuned | given.scored() | {'subnetworks': tokens}
-
-
 @analysis(
     question='heads that survive pruning, trained again, compared with others',
     group='What matters',
@@ -209,7 +203,7 @@ def _cost(given) -> dict[str, float]:
         'training': _training,
     },
     needs=('tuned_here', needs_own_layers),
-    cost=_cost,
+    cost=lambda given: 4 * len(given.study.seeds) * given.tokens_of_training(),
 )
 def subnetworks(
     pretrained: Pretrained,

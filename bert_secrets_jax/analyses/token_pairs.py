@@ -177,12 +177,11 @@ def _draw(result: TokenPairs):
     )
 
 
-def _cost(given) -> dict[str, float]:
-    length = given.tokens('pairs') / len(given.value('pairs'))
-    share = given.share('pairs', given['token_pairs.max_examples'])
+def _cost(given) -> float:
+    tokens, share = given.tokens('pairs'), given.share('pairs', given['token_pairs.max_examples'])
     # Each token once for each step, through the layers above, and once deleted.
     steps = 2 * min(2 / given.layers, 1) * given['token_pairs.steps']
-    return {'pairs of tokens': given.over('pairs', share * length * (1 + steps))}
+    return share * tokens / len(given.value('pairs')) * (1 + steps) * tokens
 
 
 @analysis(

@@ -13,9 +13,9 @@ from ml_collections import ConfigDict
 
 from bert_secrets_jax import processes
 from bert_secrets_jax.brief import MENDABLE
-from bert_secrets_jax.cache import enable_cache
 from bert_secrets_jax.configs import schema
 from bert_secrets_jax.data.rows import some_of
+from bert_secrets_jax.devices import enable_cache
 from bert_secrets_jax.files import open_regular
 from bert_secrets_jax.local import serve_until_stopped
 from bert_secrets_jax.programs.api import compare_runs

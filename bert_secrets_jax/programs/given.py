@@ -23,7 +23,7 @@ from flax.traverse_util import flatten_dict
 from ml_collections import ConfigDict
 
 from bert_secrets_jax import processes
-from bert_secrets_jax.analyses.declaration import ANALYSES, Analysis
+from bert_secrets_jax.analyses.declaration import ANALYSES, Analysis, nothing
 from bert_secrets_jax.brief import MENDABLE
 from bert_secrets_jax.compute import Compute
 from bert_secrets_jax.configs.schema import numbers_in, parse_axes
@@ -456,35 +456,31 @@ class Given:
 
         return self.study.once(('tokens', name), measured)
 
-    def over(self, name: str, passes: float | int, **of: Any) -> float:
-        """Return the work of passes over the examples of an input; `of` as in `tokens`."""
-        return passes * self.tokens(name, **of)
-
     def share(self, name: str, wanted: int) -> float:
         """Return the share of the examples of an input that a number of them is; 0 is all."""
         count = len(self.value(name))
         return min((wanted or count) / count, 1.0)
 
-    def one_pass(self, name: str = '', passes: float | int = 0) -> dict[str, float]:
-        """Return the pass over the model as it is, which sections share, and one's own work."""
-        own = {name: self.over('texts', passes)} if name else {}
-        return {'first pass': self.over('texts', 2.6)} | own
-
-    def compared(self) -> dict[str, float]:
-        """Return the pass over the model and each fine-tuned one, which sections share."""
-        if not self.study.has_training:
-            return {}
-        second = self.over('texts', 4 * len(self.study.seeds))
-        return self.finetuned() | {'second pass': second}
-
-    def finetuned(self) -> dict[str, float]:
-        """Return fine-tuning, unless it is done or there is nothing to train on."""
-        if not self.study.has_training:
-            return {}
-        if processes.exists(self.study.finetuning_folder(self.input('tuned')) / OUTCOME):
-            return {}
-        runs = len(self.study.seeds) * len(self['train.starts'])
-        return {'fine-tuning': runs * self.tokens_of_training()}
+    def work(self, section: str) -> dict[str, float | int]:
+        """Return the parts of the work of a section, by names that sections share, in tokens."""
+        declared, looked = ANALYSES[section], Given(self.study, self.results)
+        # What it looks up is noted.
+        declared.call(looked)
+        own, seeds, parts = declared.cost(self), len(self.study.seeds), {}
+        if declared.wants is not nothing:
+            parts['first pass'] = 2.6 * self.tokens('texts')
+        if declared.compares is not nothing and self.study.has_training:
+            parts['second pass'] = 4 * seeds * self.tokens('texts')
+        if 'measured' in looked.names:
+            # By gradient, confidence, relevance and without each head.
+            each = self.HEAD + self.MANY * self['importance.permutations']
+            parts['scores of heads'] = (24 + self.heads * each) * self.tokens('measured')
+        if 'tuned' in looked.names:
+            folder = self.study.finetuning_folder(self.input('tuned'))
+            if not processes.exists(folder / OUTCOME):
+                runs = seeds * len(self['train.starts'])
+                parts['fine-tuning'] = runs * self.tokens_of_training()
+        return parts | ({section: own} if own else {})
 
     def tokens_of_training(self) -> float:
         """Return the work of fine-tuning with one seed."""
@@ -494,15 +490,6 @@ class Given:
         passes = train.epochs + 1 + (4 * (steps // train.maps_every) if train.maps_every else 0)
         dev = self.share('dev', train.max_dev_examples) * self.tokens('dev')
         return self.TRAINED * train.epochs * self.tokens('train') + passes * dev
-
-    def ablated(self) -> dict[str, float]:
-        """Return fine-tuning, unless a model is ablated as it is."""
-        return {} if self.study.as_it_is else self.finetuned()
-
-    def scored(self) -> dict[str, float]:
-        """Return the scores of heads, by gradient, confidence, relevance and without each head."""
-        each = self.HEAD + self.MANY * self['importance.permutations']
-        return self.ablated() | {'scores of heads': self.over('measured', 24 + self.heads * each)}
 
 
 def some(examples: list[Example]) -> list[Example]:

@@ -270,7 +270,7 @@ def _tell_costs(answers: Studied, pending: Sequence[str]) -> Callable[[int, floa
     def offered(wanted: Collection[str]) -> tuple[Offer, ...]:
         found = []
         for name in others:
-            left = [cost for part, cost in SECTIONS[name].cost(given).items() if part not in wanted]
+            left = [cost for part, cost in given.work(name).items() if part not in wanted]
             seconds = pace().seconds(left) if left else 0.0
             line = command(study.config, [name], out=str(study.folder))
             found.append(Offer(name, SECTIONS[name].question, in_words(seconds), line))
@@ -278,7 +278,7 @@ def _tell_costs(answers: Studied, pending: Sequence[str]) -> Callable[[int, floa
 
     try:
         computed = [name for name in pending if name not in LAST]
-        parts = {name: SECTIONS[name].cost(given) for name in pending} if computed else {}
+        parts = {name: given.work(name) for name in pending} if computed else {}
         wanted = {part: cost for name in computed for part, cost in parts[name].items()}
         if wanted:
             seconds = in_words(pace().seconds(wanted.values()))

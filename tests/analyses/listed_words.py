@@ -72,7 +72,7 @@ class ListedWords(Result):
         'file': {'path': True, 'help': 'A file of words, one on each line.'},
         'updates': {'default': 20, 'range': [1, 1000], 'smoke': 2, 'help': 'Steps of the fit.'},
     },
-    cost=lambda given: given.one_pass('listed words', 1),
+    cost=lambda given: 1 * given.tokens('texts'),
 )
 def listed_words(
     pretrained: Pretrained,

@@ -9,7 +9,7 @@ from bert_secrets_jax.programs.sources import Given
 
 def test_every_section_states_what_it_costs(study):
     """But claims, which are about the results of others; more texts and seeds cost more."""
-    costs = {name: section.cost(Given(study)) for name, section in SECTIONS.items()}
+    costs = {name: Given(study).work(name) for name in SECTIONS}
     assert [name for name, parts in costs.items() if not parts] == ['claims']
     pace = Pace(1e-3, 15.0)
     seconds = {name: pace.seconds(parts.values()) for name, parts in costs.items()}
@@ -17,10 +17,10 @@ def test_every_section_states_what_it_costs(study):
     assert seconds['interactions'] > seconds['ablate']
     assert seconds['ablate_seeds'] > seconds['ablate']
     study.config.train.epochs *= 2
-    more = pace.seconds(SECTIONS['finetune'].cost(Given(study)).values())
+    more = pace.seconds(Given(study).work('finetune').values())
     assert more > 1.5 * (seconds['finetune'] - 15)
     study.config.train.maps_every = 1
-    assert pace.seconds(SECTIONS['finetune'].cost(Given(study)).values()) > 1.2 * more
+    assert pace.seconds(Given(study).work('finetune').values()) > 1.2 * more
     # Work that two sections need is one part of both.
     assert costs['features'].keys() & costs['cls_tokens'].keys() >= {'first pass', 'second pass'}
 

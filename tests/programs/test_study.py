@@ -16,9 +16,8 @@ from bert_secrets_jax.configs import schema
 from bert_secrets_jax.measure.catalogue import named
 from bert_secrets_jax.programs import inputs, report, sources
 from bert_secrets_jax.programs.given import Study
-from bert_secrets_jax.programs.passes import measured_before, statistic_key
 from bert_secrets_jax.programs.report import write_report
-from bert_secrets_jax.programs.sources import Given
+from bert_secrets_jax.programs.sources import Given, measured_before, statistic_key
 from bert_secrets_jax.runs.call import INPUTS, call
 from bert_secrets_jax.runs.folder import open_folder
 from tests.analyses.conftest import with_outliers

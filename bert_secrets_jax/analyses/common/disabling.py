@@ -190,12 +190,12 @@ def check_disabling(given) -> None:
     check_several(given.value('ablated'))
 
 
-def swept_cost(given, seeds: int) -> dict[str, float]:
+def swept_cost(given, seeds: int) -> float:
     """Return the work of sweeps over the models of so many seeds."""
     heads = given.HEAD * given.heads
     of_sets = {'heads': heads, 'layers': given.MANY * given.layers, 'one_head_left': heads}
     passes = sum(of_sets[name] for name in given['ablation.sets'])
-    return given.ablated() | {f'sweeps of {seeds}': given.over('ablated', seeds * passes)}
+    return seeds * passes * given.tokens('ablated')
 
 
 def assessed_metrics(classes: int, examples: Sequence[Example]) -> tuple[str, ...]:

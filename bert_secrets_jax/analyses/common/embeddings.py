@@ -52,10 +52,9 @@ class EmbeddingEffects(Result):
         return marks.mark_effects(leading, self.shape, rank=marks.SIMILARITY)
 
 
-def embedded_cost(given, name: str, texts: str, **of: Any) -> dict[str, float]:
-    """Return the work of embeddings of all texts of an input without each head and each layer."""
-    passes = given.HEAD * given.heads + given.MANY * given.layers
-    return {name: given.over(texts, passes, **of)}
+def embedded_cost(given, *texts: Any) -> float:
+    """Return the work of embeddings without each head and each layer; `texts` as in `tokens`."""
+    return (given.HEAD * given.heads + given.MANY * given.layers) * given.tokens(*texts)
 
 
 def _draw_leading(result: EmbeddingEffects, name: str):
