@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from bert_secrets_jax.brief import MENDABLE, shorten, shortened
+from bert_secrets_jax.brief import MENDABLE, shortened, without_endless
 from bert_secrets_jax.ranges import Range
 
 Function = TypeVar('Function', bound=Callable[..., Any])
@@ -85,7 +85,9 @@ def checked(function: Function) -> Function:
                         bound.arguments[name] = np.asarray(value)
             return function(*bound.args, **bound.kwargs)
         except (*MENDABLE, TypeError) as error:
-            shorten(error)
+            if isinstance(error, OSError) and error.filename:
+                error.filename = without_endless(error.filename)
+            error.args = tuple(map(without_endless, error.args))
             raise
 
     return typing.cast(Function, call)

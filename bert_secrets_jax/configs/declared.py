@@ -5,7 +5,7 @@ import dataclasses
 import functools
 import pathlib
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Literal
 
 from bert_secrets_jax.brief import meant
@@ -49,17 +49,16 @@ def sections(folder: pathlib.Path = FOLDER) -> Mapping[str, Declared]:
     files = {file.stem: file for file in sorted(folder.glob('*.py'))}
     order = _MODULE.findall(files.pop('__init__').read_text('utf-8'))
     names = dict.fromkeys([*(name for name in order if name in files), *files])
-    return {each.section: each for name in names for each in _declared(files[name])}
-
-
-def _declared(file: pathlib.Path) -> Iterator[Declared]:
-    """Yield what a file declares; parsing all of it would take longer than the help may."""
-    fields = {field.name for field in dataclasses.fields(Declared)}
-    for call, function in _DECLARATION.findall(file.read_text('utf-8')):
-        (statement,) = ast.parse(call).body
-        given = {word.arg: word.value for word in statement.value.keywords}  # pyright: ignore
-        found = {name: ast.literal_eval(given[name]) for name in given.keys() & fields}
-        yield Declared(**{'section': function} | found)
+    fields, found = {field.name for field in dataclasses.fields(Declared)}, {}
+    for name in names:
+        # Parsing all of a file would take longer than the help may.
+        for call, function in _DECLARATION.findall(files[name].read_text('utf-8')):
+            (statement,) = ast.parse(call).body
+            given = {word.arg: word.value for word in statement.value.keywords}  # pyright: ignore
+            told = {field: ast.literal_eval(given[field]) for field in given.keys() & fields}
+            section = told.setdefault('section', function)
+            found[section] = Declared(**told)
+    return found
 
 
 def groups() -> dict[str, dict[str, str]]:

@@ -5,7 +5,7 @@ import dataclasses
 import itertools
 import json
 import pathlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from absl import logging
@@ -230,13 +230,19 @@ def compare_runs(
     if out is not None:
         out.mkdir(parents=True, exist_ok=True)
         part = write_part(out, Part('comparison', compared), '')
+        names = dict.fromkeys(name for run in read for name in run.settings)
+        differ = [name for name in names if len({repr(run.settings.get(name)) for run in read}) > 1]
         write_page(
             out / PAGE,
             title='Runs side by side',
             lead=f'Runs: {"; ".join(named)}. Layers and heads count from 1.',
             parts=[part, *(Part('run', run, group=name) for name, run in named.items())],
             told={name: headlines(run.results, run.texts) for name, run in named.items()},
-            details=dict(_differing(named)),
+            details={
+                f'{title}: settings that differ': {'folder': run.folder}
+                | {name: run.settings.get(name) for name in differ}
+                for title, run in named.items()
+            },
         )
     return compared
 
@@ -304,14 +310,3 @@ def _names(runs: Sequence[FinishedRun]) -> list[str]:
     for places in ([run.folder.name for run in runs], [str(run.folder) for run in runs]):
         ways.append([f'{each} ({folder})' for each, folder in zip(both, places, strict=True)])
     return next(names for names in ways if len(set(names)) == len(names))
-
-
-def _differing(runs: dict[str, FinishedRun]) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield the settings of each run that are not the same in all of them."""
-    names = dict.fromkeys(name for run in runs.values() for name in run.settings)
-    differ = [
-        name for name in names if len({repr(run.settings.get(name)) for run in runs.values()}) > 1
-    ]
-    for title, run in runs.items():
-        settings = {name: run.settings.get(name) for name in differ}
-        yield f'{title}: settings that differ', {'folder': run.folder} | settings

@@ -10,13 +10,13 @@ from typing import Any, NoReturn
 from ml_collections import ConfigDict
 
 from bert_secrets_jax.brief import check_name, meant, shortened, without_endless
-from bert_secrets_jax.configs import base, declared, paper, quickstart
+from bert_secrets_jax.configs import base, declared
 from bert_secrets_jax.configs.schema import SETTINGS
 from bert_secrets_jax.programs import launch
 from bert_secrets_jax.programs.settings import assign, matching, set_texts, settings_text
 from bert_secrets_jax.runs.folder import run_folders
 
-CONFIGS = {'base': base, 'paper': paper, 'quickstart': quickstart}
+CONFIGS = {'base': base.get_config, 'paper': base.paper, 'quickstart': base.quickstart}
 _COLUMNS = ('train', 'text_a', 'text_b', 'label', 'labels')
 _EXAMPLES = {
     'across': "across --model=MODEL --set \"across.files=('en.conllu', 'tr.conllu')\"",
@@ -163,8 +163,7 @@ def _config(arguments: argparse.Namespace) -> ConfigDict:
     usual = 'base' if arguments.texts else 'quickstart'
     name, _, variant = (arguments.config or usual).partition(':')
     check_name('--config', name, CONFIGS)
-    get_config = CONFIGS[name].get_config
-    config = get_config(variant) if variant else get_config()
+    config = CONFIGS[name](*[variant] * bool(variant))
     for name in ('model', 'texts', 'out', 'config', *_COLUMNS):
         if getattr(arguments, name) == '':
             raise ValueError(f'{_flag(name)} has no value: give one, or leave it out.')

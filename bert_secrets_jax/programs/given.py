@@ -464,7 +464,7 @@ class Given:
     def work(self, section: str) -> dict[str, float | int]:
         """Return the parts of the work of a section, by names that sections share, in tokens."""
         declared, looked = ANALYSES[section], Given(self.study, self.results)
-        # What it looks up is noted.
+        # It notes the inputs that it looks up.
         declared.call(looked)
         own, seeds, parts = declared.cost(self), len(self.study.seeds), {}
         if declared.wants is not nothing:

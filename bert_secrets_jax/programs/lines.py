@@ -9,7 +9,7 @@ from flax.traverse_util import flatten_dict
 from ml_collections import ConfigDict
 
 from bert_secrets_jax.analyses.declaration import ANALYSES
-from bert_secrets_jax.configs import base, quickstart
+from bert_secrets_jax.configs import base
 from bert_secrets_jax.programs.given import Given
 from bert_secrets_jax.programs.settings import set_texts
 from bert_secrets_jax.runs.call import plain
@@ -90,7 +90,7 @@ def _start(config: ConfigDict) -> tuple[list[str], ConfigDict]:
     """Return the flags with which a command says what its texts are, and their settings."""
     data = config.data
     if data.source == 'corpus':
-        return [], quickstart.get_config()
+        return [], base.quickstart()
     start = base.get_config()
     if data.source != 'file':
         return ['--config=base'], start

@@ -30,15 +30,14 @@ def write_part(folder: pathlib.Path, part: Part, state: str) -> Part:
             numbers = figure_numbers(figure, part.name)
             pictures.append(Picture(stem, svg.read_text('utf-8'), figure.caption, numbers))
     manifest = read_manifest(folder)
-    former = manifest.get(part.name, {}).get('files', [])
+    former = manifest.get(part.name, {}).get('sha256_of', {})
     about = {
-        'files': files,
         'pictures': [[picture.name, picture.caption] for picture in pictures],
         'numbers': {each.name: each.numbers for each in pictures if each.numbers},
         'used': _state(result, state),
         'sha256_of': {file: sha256(folder / file) for file in files},
     }
-    _remove(folder, set(former) - set(files))
+    _remove(folder, former.keys() - files)
     _write_manifest(folder, manifest | {part.name: about})
     return part.with_pictures(pictures)
 
@@ -64,7 +63,7 @@ def remove_parts(folder: pathlib.Path, names: Iterable[str]) -> None:
     """Remove the files of parts that belong to other settings, so that nothing stale is left."""
     manifest = read_manifest(folder)
     for name in names:
-        _remove(folder, manifest.pop(name, {}).get('files', []))
+        _remove(folder, manifest.pop(name, {}).get('sha256_of', {}))
     _write_manifest(folder, manifest)
 
 

@@ -24,14 +24,7 @@ from bert_secrets_jax.configs.declared import GROUPS, refuse_unknown
 from bert_secrets_jax.extras import require
 from bert_secrets_jax.files import read_json, write_text
 from bert_secrets_jax.programs.given import Given, Pace, Study, in_words, machine, pace_of
-from bert_secrets_jax.programs.inputs import (
-    check_packages,
-    is_own,
-    question_of,
-    runs_of,
-    texts_in_words,
-    with_classes,
-)
+from bert_secrets_jax.programs.inputs import is_own, question_of, runs_of, texts_in_words
 from bert_secrets_jax.programs.lines import Names, Reproduction, command, lines_of
 from bert_secrets_jax.programs.outputs import read_part, remove_parts, write_part
 from bert_secrets_jax.programs.sources import mend_finetunings
@@ -146,14 +139,12 @@ class Studied:
 
 def open_studies(config: ConfigDict, workdir: pathlib.Path) -> list[Study]:
     """Return a study for each task that `data.task` names, each in a folder of its own, opened."""
-    check_packages(config)
     studies = []
-    for settings, folder in runs_of(config, workdir):
-        config = with_classes(settings, folder)
-        processes.on_first(functools.partial(open_folder, folder, config.to_dict()))
+    for own, folder in runs_of(config, workdir):
+        processes.on_first(functools.partial(open_folder, folder, own.to_dict()))
         # Says so if this process has another folder of that name.
         processes.exists(folder / 'config.json')
-        studies.append(Study(config, folder))
+        studies.append(Study(own, folder))
     return studies
 
 

@@ -453,13 +453,14 @@ def models(given: Given) -> Call:
     return Call(Finetuned.first, (every, count), name=f'tuned.first({count})')
 
 
-def _own_training(given: Given) -> str:
-    if given.study.as_it_is:
-        return 'models that this run fine-tunes (setting ablation.checkpoint=finetuned)'
-    return _classifier(given) or _training(given)
-
-
-@an_input(missing=_own_training, content=None)
+@an_input(
+    missing=lambda given: (
+        'models that this run fine-tunes (setting ablation.checkpoint=finetuned)'
+        if given.study.as_it_is
+        else _classifier(given) or _training(given)
+    ),
+    content=None,
+)
 def tuned_here(given: Given) -> Call:
     """Return the fine-tunings for what compares them with others that are trained in this run."""
     return given.input('tuned')

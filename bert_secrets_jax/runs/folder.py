@@ -280,14 +280,10 @@ def read_manifest(folder: pathlib.Path) -> dict:
 def _is_part(part: dict[str, Any]) -> bool:
     """Whether a part, which a stranger may have made, names files within the folder alone."""
     match {'pictures': [], 'numbers': {}, 'used': ''} | part:
-        case {
-            'files': [*files],
-            'pictures': [*pictures],
-            'sha256_of': {**sums},
-            'numbers': dict(),
-            'used': str(),
-        } if all(isinstance(each, list) and len(each) == 2 for each in pictures):
-            names = [*files, *sums, *(name for name, _ in pictures)]
+        case {'pictures': [*pictures], 'sha256_of': {**sums}, 'numbers': dict(), 'used': str()} if (
+            all(isinstance(each, list) and len(each) == 2 for each in pictures)
+        ):
+            names = [*sums, *(name for name, _ in pictures)]
             texts = [*names, *(caption for _, caption in pictures)]
             return all(isinstance(each, str) for each in texts) and not any(
                 pathlib.PurePath(name).is_absolute()

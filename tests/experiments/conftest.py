@@ -51,7 +51,7 @@ def run_here(monkeypatch):
         file, _, variant = given.pop('config').partition(':')
         workdir, sections = given.pop('workdir'), given.pop('sections', '')
         chosen = sections.split(',') if sections else None if program == 'reproduce' else [program]
-        config = cli.CONFIGS[pathlib.Path(file).stem].get_config(*[variant] * bool(variant))
+        config = cli.CONFIGS[pathlib.Path(file).stem](*[variant] * bool(variant))
         for name, value in given.items():
             assign(config, name.removeprefix('config.'), value)
         said, stopped = io.StringIO(), ''

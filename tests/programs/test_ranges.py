@@ -2,7 +2,7 @@
 
 import pytest
 
-from bert_secrets_jax.configs import base, paper, quickstart, schema
+from bert_secrets_jax.configs import base, schema
 from bert_secrets_jax.configs.schema import SETTINGS
 from bert_secrets_jax.programs.settings import assign
 from bert_secrets_jax.ranges import Range
@@ -15,10 +15,10 @@ def test_every_number_has_a_range():
         assert is_number == (isinstance(each.allowed, Range) and not each.joined), name
 
 
-@pytest.mark.parametrize('make', [base.get_config, paper.get_config, quickstart.get_config])
+@pytest.mark.parametrize('make', [base.get_config, base.paper, base.quickstart])
 def test_what_ships_is_in_range(make):
     schema.check(make())
-    schema.check(make('smoke' if make is not paper.get_config else 'mrpc:smoke'))
+    schema.check(make('smoke' if make is not base.paper else 'mrpc:smoke'))
 
 
 def test_all_that_is_wrong_is_named_at_once():
