@@ -11,7 +11,7 @@ from ml_collections import config_flags
 
 from bert_secrets_jax.brief import meant
 from bert_secrets_jax.configs import declared
-from bert_secrets_jax.programs.launch import OF_PROCESSES, run
+from bert_secrets_jax.programs.cli import OF_PROCESSES, run
 
 if TYPE_CHECKING:
     from bert_secrets_jax.programs.given import Study
