@@ -40,7 +40,6 @@ if TYPE_CHECKING:
     from bert_secrets_jax.ablation.similarity import similarities
     from bert_secrets_jax.ablation.sweep import Swept, sweep, sweep_batches
     from bert_secrets_jax.analyses import verdicts as claims
-    from bert_secrets_jax.cache import enable_cache
     from bert_secrets_jax.compute import Compute
     from bert_secrets_jax.contributions.attention_maps import attention_maps
     from bert_secrets_jax.contributions.norms import norms_of_heads, shares_of_norms
@@ -84,6 +83,7 @@ if TYPE_CHECKING:
         read_treebanks,
         treebank_sample,
     )
+    from bert_secrets_jax.devices import enable_cache
     from bert_secrets_jax.finetune.config import FinetuneConfig
     from bert_secrets_jax.finetune.losses import task_loss
     from bert_secrets_jax.finetune.pairs import finetune_embedding
@@ -113,16 +113,15 @@ if TYPE_CHECKING:
     )
     from bert_secrets_jax.probes.train import ProbeConfig, train_probes
     from bert_secrets_jax.probes.vectors import Vectors, read_vectors
-    from bert_secrets_jax.programs.api import Report, report
-    from bert_secrets_jax.programs.comparing import compare_runs
+    from bert_secrets_jax.programs.api import Report, compare_runs, report
     from bert_secrets_jax.pruning.gates import GateConfig, Gated, train_gates
     from bert_secrets_jax.pruning.outliers import find_outliers, without_dimensions
     from bert_secrets_jax.pruning.removal import remove_heads, restore_heads, without_heads
     from bert_secrets_jax.pruning.shapley import Shapley, shapley_values
     from bert_secrets_jax.pruning.steps import nested_masks
     from bert_secrets_jax.report.explorer import Explorer
+    from bert_secrets_jax.runs.folder import read_results
     from bert_secrets_jax.runs.result import Finding, Result
-    from bert_secrets_jax.runs.results import read_results
     from bert_secrets_jax.stats import significance
 
     __version__: str

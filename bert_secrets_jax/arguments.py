@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from bert_secrets_jax.brief import MENDABLE, shorten, shortened
+from bert_secrets_jax.brief import MENDABLE, shortened, without_endless
 from bert_secrets_jax.ranges import Range
 
 Function = TypeVar('Function', bound=Callable[..., Any])
@@ -85,7 +85,9 @@ def checked(function: Function) -> Function:
                         bound.arguments[name] = np.asarray(value)
             return function(*bound.args, **bound.kwargs)
         except (*MENDABLE, TypeError) as error:
-            shorten(error)
+            if isinstance(error, OSError) and error.filename:
+                error.filename = without_endless(error.filename)
+            error.args = tuple(map(without_endless, error.args))
             raise
 
     return typing.cast(Function, call)
@@ -110,12 +112,9 @@ def _wanted(name: str, kind: Any) -> list[tuple[str, Callable[[Any], bool]]]:
     home, inner = typing.get_origin(kind) or kind, typing.get_args(kind)
     if home in (typing.Union, types.UnionType):
         found = [each for one in inner for each in _wanted(name, one)]
-        if any(text == 'a path' for text, _ in found):
-            # An empty text would be the folder in which one is.
-            return [
-                (text, lambda value, fits=fits: value != '' and fits(value)) for text, fits in found
-            ]
-        return found
+        # An empty text would be the folder in which one is.
+        named = any(text == 'a path' for text, _ in found)
+        return [(text, _is_named if named and text == 'a text' else fits) for text, fits in found]
     if home is typing.Annotated:
         return _numbers(kind.__metadata__[0])
     if kind in (None, type(None)):
@@ -161,6 +160,10 @@ def _is_nested(value: Any) -> bool:
 
 def _is_text(value: Any) -> bool:
     return isinstance(value, str) and '\0' not in value
+
+
+def _is_named(value: Any) -> bool:
+    return _is_text(value) and bool(value)
 
 
 def _fits_each(kinds: tuple[Any, ...], value: Any) -> bool:

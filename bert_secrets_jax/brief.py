@@ -50,17 +50,11 @@ def _branch(title: str, items: Mapping, state: str = '') -> str:
     rows = ''.join(
         _branch(f'{name} {html.escape(_value(item))}', item)
         if isinstance(item, Mapping)
-        else f'<div>{name} = <code>{html.escape(_value(item) + _bytes(item))}</code></div>'
+        else f'<div>{name} = <code>{html.escape(_value(item, nbytes=True))}</code></div>'
         for name, item in ((html.escape(str(name)), item) for name, item in items.items())
     )
     inside = f'<div style="margin-left: 1.5em">{rows}</div>'
     return f'<details {state}><summary>{title}</summary>{inside}</details>'
-
-
-def _bytes(value: Any) -> str:
-    if not getattr(value, 'shape', ()):
-        return ''
-    return f', {value.nbytes / 1e6:.1f} MB' if value.nbytes > 50_000 else f', {value.nbytes:,} B'
 
 
 def shortened(value: Any) -> str:
@@ -80,13 +74,6 @@ def without_endless(value: Any) -> Any:
     (103, 'a word')
     """
     return _ENDLESS.sub(r'\1...\2', value) if isinstance(value, str) else value
-
-
-def shorten(error: BaseException) -> None:
-    """Take endless words out of what an error repeats."""
-    if isinstance(error, OSError) and error.filename:
-        error.filename = without_endless(error.filename)
-    error.args = tuple(map(without_endless, error.args))
 
 
 def summary(error: BaseException) -> str:
@@ -140,9 +127,13 @@ def check_name(setting: str, name: Any, known: Iterable[Any]) -> None:
         raise ValueError(text.rstrip())
 
 
-def _value(value: Any) -> str:
+def _value(value: Any, *, nbytes: bool = False) -> str:
     if getattr(value, 'shape', ()):
-        return f'{value.dtype}{list(value.shape)}'
+        shown = f'{value.dtype}{list(value.shape)}'
+        if not nbytes:
+            return shown
+        large = value.nbytes > 50_000
+        return f'{shown}, {value.nbytes / 1e6:.1f} MB' if large else f'{shown}, {value.nbytes:,} B'
     if isinstance(value, Mapping):
         names = ', '.join(map(str, list(value)[:_NAMES]))
         more = f' and {len(value) - _NAMES} more' if len(value) > _NAMES else ''

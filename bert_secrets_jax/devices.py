@@ -5,6 +5,8 @@ their rows on its devices. What comes back is whole on every process.
 """
 
 import math
+import os
+import pathlib
 from typing import Any
 
 import jax
@@ -15,6 +17,25 @@ from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 # The axis of devices that share the examples, and the names of a second axis. Its devices share the
 # masks of a sweep, or the seeds of a fine-tuning.
 DATA, MASKS, SEEDS = 'data', 'masks', 'seeds'
+# Shorter compilations are as quick as reading the file.
+_WORTH_KEEPING_SECONDS = 0.3
+
+
+def enable_cache(folder: str | os.PathLike | None = None) -> pathlib.Path:
+    """Keep compiled programs on disk, so that what was compiled once is only read the next time.
+
+    Without a folder, a cache that JAX already has is left as it is: set
+    `$JAX_COMPILATION_CACHE_DIR` to have it elsewhere. `JAX_ENABLE_COMPILATION_CACHE=false` turns
+    every cache off.
+    The folder that is in use is returned, by default `~/.cache/bert_secrets_jax/compiled`.
+    """
+    used = jax.config.jax_compilation_cache_dir  # pyright: ignore[reportAttributeAccessIssue]
+    if folder is None and used is not None:
+        return pathlib.Path(used)
+    folder = pathlib.Path(folder or '~/.cache/bert_secrets_jax/compiled').expanduser()
+    jax.config.update('jax_compilation_cache_dir', str(folder))
+    jax.config.update('jax_persistent_cache_min_compile_time_secs', _WORTH_KEEPING_SECONDS)
+    return folder
 
 
 def make_mesh(axes: dict[str, int], second: str | None = None) -> Mesh | None:

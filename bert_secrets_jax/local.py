@@ -1,7 +1,7 @@
 """A page on this machine for one person: a small server that nobody else can reach.
 
 Only this machine can reach it, but all that runs on it can, and so can the pages of any site in its
-browser. So every request is checked before it does anything; see `check_sender`.
+browser. So every request is checked before it does anything; see `refusal`.
 """
 
 import collections
@@ -13,24 +13,11 @@ import threading
 import time
 from collections.abc import Callable
 from email.message import Message
-from typing import Any
 
-from bert_secrets_jax.files import parse_json
-
-# Bytes of a request's body.
-_MOST_BYTES = 4096
 # Connections at a time; a browser opens up to 6, others wait.
 _MOST_CONNECTIONS = 32
 # Seconds after which the oldest connection makes way for one that waits.
 _HURRY = 0.02
-
-
-class Refused(ValueError):
-    """A request that changes nothing, with the status and the one line that answer it."""
-
-    def __init__(self, status: int, line: str):
-        super().__init__(line)
-        self.status = status
 
 
 def start(handler: Callable[..., 'Handler'], *, port: int = 0) -> http.server.ThreadingHTTPServer:
@@ -109,20 +96,21 @@ class _Reader(io.RawIOBase):
         return self._connection.recv_into(buffer)
 
 
-def check_sender(method: str, path: str, headers: Message, port: int) -> None:
-    """Refuse what does not come from the page itself (DNS rebinding: a site that leads here)."""
+def refusal(method: str, path: str, headers: Message, port: int) -> str:
+    """Return why a request is not from the page itself (DNS rebinding: a site that leads here)."""
     here = (f'127.0.0.1:{port}', f'localhost:{port}')
     # Browsers leave out the port that all have.
     hosts = {*here, '127.0.0.1', 'localhost'} if port == 80 else {*here}
     sent = [host.lower() for host in headers.get_all('Host', [])]
     if len(sent) != 1 or sent[0] not in hosts:
-        raise Refused(403, f'The page is at http://{here[0]}/ and has no other address.')
+        return f'The page is at http://{here[0]}/ and has no other address.'
     origins = headers.get_all('Origin', [])
     # Its address alone shows nothing, and may be a link of a notebook, for example.
     followed = (method, path, headers.get('Sec-Fetch-Mode')) == ('GET', '/', 'navigate')
     own = followed or headers.get('Sec-Fetch-Site', 'none') in ('same-origin', 'none')
     if any(origin != f'http://{sent[0]}' for origin in origins) or not own:
-        raise Refused(403, 'Only the page itself may ask this.')
+        return 'Only the page itself may ask this.'
+    return ''
 
 
 class Handler(http.server.BaseHTTPRequestHandler):
@@ -148,37 +136,10 @@ class Handler(http.server.BaseHTTPRequestHandler):
         # All methods pass here, also those that are not known.
         if not super().parse_request():
             return False
-        try:
-            check_sender(self.command, self.path, self.headers, self.connection.getsockname()[1])
-        except Refused as refused:
-            self.send_error(refused.status, str(refused))
-            return False
-        return True
-
-    def sent(self) -> Any:
-        """Return the body, as JSON."""
-        # A page of another site cannot send this type without being asked.
-        if self.headers.get_content_type() != 'application/json':
-            raise Refused(403, 'A body has the Content-Type application/json.')
-        sent = self.headers.get_all('Content-Length', [])
-        if not sent or 'Transfer-Encoding' in self.headers:
-            raise Refused(411, 'A body needs its Content-Length, and no Transfer-Encoding.')
-        if len(sent) > 1 or not (sent[0].isascii() and sent[0].isdecimal()):
-            raise Refused(400, 'Content-Length is one number.')
-        # Thousands of digits are no number to `int`.
-        length = int(sent[0]) if len(sent[0]) < 10 else _MOST_BYTES + 1
-        if length > _MOST_BYTES:
-            raise Refused(413, f'A body has at most {_MOST_BYTES} bytes.')
-        try:
-            body = self.rfile.read(length)
-        except TimeoutError:
-            raise Refused(408, f'The body took over {self.timeout:.0f} seconds.') from None
-        if len(body) < length:
-            raise Refused(400, f'The body has {len(body)} bytes and not {length}.')
-        try:
-            return parse_json(body.decode())
-        except ValueError as error:
-            raise Refused(400, f'The body is no JSON: {error}.') from error
+        port = self.connection.getsockname()[1]
+        if why := refusal(self.command, self.path, self.headers, port):
+            self.send_error(403, why)
+        return not why
 
     def send_error(self, code, message=None, explain=None):
         # One line in the body: a status line has Latin-1 alone. `explain` says the same in general.

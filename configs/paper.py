@@ -11,4 +11,4 @@ from tensorflow-datasets (`--config.data.tfds_dir`). Table 1 fine-tunes random w
 `"--config.train.starts=('pretrained',)"` does without.
 """
 
-from bert_secrets_jax.configs.paper import get_config  # noqa: F401
+from bert_secrets_jax.configs.base import paper as get_config  # noqa: F401

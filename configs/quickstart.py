@@ -5,4 +5,4 @@
 `configs/quickstart.py:smoke` is the same on 12 sentence pairs.
 """
 
-from bert_secrets_jax.configs.quickstart import get_config  # noqa: F401
+from bert_secrets_jax.configs.base import quickstart as get_config  # noqa: F401

@@ -5,8 +5,8 @@ import pathlib
 import tomllib
 from typing import Any
 
+from bert_secrets_jax.configs import declared
 from bert_secrets_jax.configs.schema import SETTINGS
-from bert_secrets_jax.programs import titles
 
 FOLDER = pathlib.Path(__file__).parent / 'reference'
 
@@ -40,8 +40,8 @@ def programs() -> str:
         'A clone also has these as `python -m experiments.NAME`: `reproduce` (a report), '
         '`compare`, `serve`, and `annotate` and `train_patterns` for the classifier of patterns.\n'
     ]
-    prices = {name: each.price for name, each in titles.sections().items()}
-    for group, members in {**titles.groups(), 'Everything else': titles.COMMANDS}.items():
+    prices = {name: each.price for name, each in declared.sections().items()}
+    for group, members in {**declared.groups(), 'Everything else': declared.COMMANDS}.items():
         lines.append(f'\n## {group}\n\n| program | purpose | time |\n|---|---|---|\n')
         lines += [
             f'| `{name}` | {_cell(purpose)} | {prices.get(name, "")} |\n'

@@ -10,7 +10,7 @@ maps that ship instead; `--port` fixes the address of the page.
 
 from absl import flags
 
-from bert_secrets_jax.programs.study import Study
+from bert_secrets_jax.programs.given import Study
 from tools import launch
 from tools.patterns import programs
 

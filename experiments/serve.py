@@ -12,7 +12,7 @@ from absl import flags
 from tools import launch
 
 if TYPE_CHECKING:
-    from bert_secrets_jax.programs.study import Study
+    from bert_secrets_jax.programs.given import Study
 
 _PORT = flags.DEFINE_integer('port', 0, 'Of the page on 127.0.0.1; 0 takes any that is free.')
 

@@ -18,7 +18,7 @@ from PIL import Image
 import bert_secrets_jax as bs
 from bert_secrets_jax.configs import base
 from bert_secrets_jax.model.families import FAMILIES
-from bert_secrets_jax.programs import cli, conversation, launch
+from bert_secrets_jax.programs import cli, conversation
 from tests.conftest import PAIRS, ROOT
 from tests.words import count_words, longest_sentence
 
@@ -149,7 +149,7 @@ def test_commands_are_understood(path, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     write_files(tmp_path)
     ran = []
-    monkeypatch.setattr(launch, 'run', lambda *given, **processes: ran.append(given))
+    monkeypatch.setattr(cli, 'run', lambda *given, **processes: ran.append(given))
     monkeypatch.setattr(conversation, 'compare', lambda *given: ran.append(given))
     monkeypatch.setattr(cli, 'run_folders', list)
     commands = commands_of(path)

@@ -18,11 +18,11 @@ import setuptools
 
 import bert_secrets_jax as bs
 from bert_secrets_jax import extras
-from bert_secrets_jax.configs import quickstart
+from bert_secrets_jax.configs import base
 from bert_secrets_jax.data.language import foreign_language
 from bert_secrets_jax.data.linguistics import with_word_classes
-from bert_secrets_jax.programs import inputs, sections
-from bert_secrets_jax.programs.study import Study
+from bert_secrets_jax.programs import inputs, report
+from bert_secrets_jax.programs.given import Study
 from tests.conftest import ROOT
 
 PACKAGE = ROOT / 'bert_secrets_jax'
@@ -101,7 +101,7 @@ def test_what_is_imported_is_required(declared):
 
 def test_what_lacks_is_named_with_its_command(without, tmp_path, untyped):
     without('matplotlib', 'spacy', 'tensorflow_datasets', 'sklearn')
-    config = quickstart.get_config()
+    config = base.quickstart()
     with pytest.raises(ModuleNotFoundError, match=r"matplotlib and spacy must .*\[plots,words\]'"):
         inputs.check(config, tmp_path)
     with pytest.raises(ModuleNotFoundError, match=r"\[plots,words\]'"):
@@ -111,7 +111,7 @@ def test_what_lacks_is_named_with_its_command(without, tmp_path, untyped):
         inputs.check_packages(config)
     study = Study(config, tmp_path)
     with pytest.raises(ModuleNotFoundError, match=r"sklearn must be .*\[report\]'"):
-        sections.check(study, ['cluster'])
+        report.check(study, ['cluster'])
     extras.require('numpy', 'orbax')
 
 

@@ -10,11 +10,11 @@ from absl import app, flags
 from ml_collections import config_flags
 
 from bert_secrets_jax.brief import meant
-from bert_secrets_jax.programs import titles
-from bert_secrets_jax.programs.launch import OF_PROCESSES, run
+from bert_secrets_jax.configs import declared
+from bert_secrets_jax.programs.cli import OF_PROCESSES, run
 
 if TYPE_CHECKING:
-    from bert_secrets_jax.programs.study import Study
+    from bert_secrets_jax.programs.given import Study
 
 _OF_PROCESSES = {
     'coordinator_address': 'HOST:PORT at which the first of several processes is reached',
@@ -33,7 +33,7 @@ def launch_section(name: str = '') -> None:
         _launch(lambda _: [name])
         return
     program = sys.modules['__main__']
-    for group, questions in titles.groups().items():
+    for group, questions in declared.groups().items():
         listed = [f'  {name:<17} {question}\n' for name, question in questions.items()]
         program.__doc__ = ''.join([f'{program.__doc__}\n{group}:\n', *listed])
     _launch(lambda words: words, most_words=1)

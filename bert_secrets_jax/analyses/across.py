@@ -30,10 +30,8 @@ from bert_secrets_jax.measure.catalogue import DEFAULTS, measure, named
 from bert_secrets_jax.model.weights import Pretrained, without_head
 from bert_secrets_jax.patterns.classes import CLASSES
 from bert_secrets_jax.patterns.classifier import load_classifier, pattern_statistics
-from bert_secrets_jax.runs.call import Call, call
-from bert_secrets_jax.runs.cost import Cost
+from bert_secrets_jax.runs.call import Call, an_input, call
 from bert_secrets_jax.runs.findings import how_many, measured
-from bert_secrets_jax.runs.input import an_input
 from bert_secrets_jax.runs.result import Finding, Result, drawn, framed
 from bert_secrets_jax.stats.agreement import (
     across_halves,
@@ -195,7 +193,7 @@ def parallel(given) -> Call:
         }
     },
     inputs={'texts': 'parallel', 'statistics': ...},
-    cost=lambda given: {'across': Cost(90_000, 20, 20)},
+    cost=lambda given: 90_000,
 )
 def across(
     pretrained: Pretrained | Mapping[str, Pretrained],

@@ -187,7 +187,6 @@ def for_reading(reading: str, settings: TextSettings) -> TextSettings:
     reads=('change.', 'train.'),
     inputs={'readings': 'change.readings'},
     compares=lambda given: [*change_statistics('paper'), *map(named, given['statistics'])],
-    cost=lambda given: given.compared(),
 )
 def attention_change(
     pretrained: Pretrained,

@@ -38,7 +38,6 @@ from bert_secrets_jax.finetune.metrics import predictions
 from bert_secrets_jax.measure.token_maps import GLOSSES
 from bert_secrets_jax.ranges import CountOrZero
 from bert_secrets_jax.runs import store
-from bert_secrets_jax.runs.cost import TRAINED, Costs
 from bert_secrets_jax.runs.findings import Interval, measured
 from bert_secrets_jax.runs.result import Finding, Result, drawn, framed
 from bert_secrets_jax.stats.scores import quietly
@@ -261,12 +260,12 @@ def _draw(result: Attribution):
     )
 
 
-def _cost(given) -> Costs:
+def _cost(given) -> float:
     share = given.share('ablated', given['attribution.max_examples'])
     # Each token is deleted once in the order of each method.
     length = given.tokens('ablated') / len(given.value('ablated'))
-    passes = share * (10 * length + TRAINED * given['attribution.steps'])
-    return given.ablated() | {'scores of tokens': given.over('ablated', passes, 30, 8)}
+    passes = share * (10 * length + given.TRAINED * given['attribution.steps'])
+    return passes * given.tokens('ablated')
 
 
 @analysis(

@@ -149,7 +149,6 @@ def cls_statistics() -> list[Described]:
     wants=lambda given: cls_statistics(),
     compares=lambda given: cls_statistics(),
     words=True,
-    cost=lambda given: given.one_pass('[CLS]', 0, 0, 1) | given.compared(),
 )
 def cls_tokens(
     pretrained: Pretrained,

@@ -185,7 +185,7 @@ class Clusters(Result):
     section='cluster',
     packages=('sklearn',),
     wants=lambda given: cluster_statistics(),
-    cost=lambda given: given.one_pass('divergences', 2, 1, 2),
+    cost=lambda given: 2 * given.tokens('texts'),
 )
 def clusters(
     pretrained: Pretrained,

@@ -285,7 +285,7 @@ def _ablation(given) -> Call | None:
     time='15 s',
     inputs={'ablation': _ablation},
     wants=lambda given: statistics(),
-    cost=lambda given: given.one_pass('moved', 6, 12, 5),
+    cost=lambda given: 6 * given.tokens('texts'),
 )
 def contributions(
     pretrained: Pretrained,

@@ -18,15 +18,14 @@ from typing import Any, TypeVar
 
 from bert_secrets_jax.configs.declared import Declared
 from bert_secrets_jax.measure.catalogue import Described
-from bert_secrets_jax.runs.call import Call
-from bert_secrets_jax.runs.cost import Costs
-from bert_secrets_jax.runs.input import INPUTS, Given
+from bert_secrets_jax.runs.call import INPUTS, Call, Given
 from bert_secrets_jax.runs.result import Result, Subject
 
 Function = TypeVar('Function', bound=Callable[..., Result])
 
 
-def _nothing(*_: Any) -> tuple:
+def nothing(*_: Any) -> tuple:
+    """Return nothing: a section without the function."""
     return ()
 
 
@@ -59,7 +58,8 @@ class Analysis(Declared):
         it measures in the passes that sections share.
       words: Whether it looks at words, if the run knows them.
       check: Refuses settings before anything is loaded or trained.
-      cost: Returns the parts of its work, by names that sections share.
+      cost: Returns its own work in tokens through the model, beside what sections share: passes
+        for what it `wants` and `compares`, fine-tuning, and scores of heads.
       shares: Whether the parts of its work, such as sweeps, stay for other sections.
       axis: A second axis of devices that it can use.
       kept: Whether the result is kept; what takes no time is made again.
@@ -74,11 +74,11 @@ class Analysis(Declared):
     packages: tuple[str, ...] = ()
     aside: tuple[str, ...] = ()
     like: Callable[..., Any] | None = None
-    wants: Callable[[Given], Iterable[Described]] = _nothing
-    compares: Callable[[Given], Iterable[Described]] = _nothing
+    wants: Callable[[Given], Iterable[Described]] = nothing
+    compares: Callable[[Given], Iterable[Described]] = nothing
     words: bool = False
-    check: Callable[[Given], object] = _nothing
-    cost: Callable[[Given], Costs] = lambda given: {}
+    check: Callable[[Given], object] = nothing
+    cost: Callable[[Given], float] = lambda given: 0.0
     shares: bool = False
     axis: str = ''
     kept: bool = True

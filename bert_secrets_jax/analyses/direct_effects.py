@@ -138,7 +138,7 @@ class DirectEffects(Result):
     report='name',
     reads=('ablation.',),
     inputs={'tuned': 'model', 'examples': 'ablated', 'masking': ...},
-    cost=lambda given: given.ablated() | {'direct parts': given.over('ablated', 4, 6, 8)},
+    cost=lambda given: 4 * given.tokens('ablated'),
 )
 def direct_effects(
     tuned: Models,

@@ -80,7 +80,7 @@ def _tables(given) -> Call:
         settings, wanted = given.value('settings'), [named(name) for name in DEFAULTS]
         return settings.tables(given.value('pretrained'), given.value('texts'), wanted)
 
-    result = (given.made('special_tokens'),)
+    result = (given.result('special_tokens'),)
     return Call(operator.attrgetter('tables'), result, make=load, content=lambda: DEFAULTS)
 
 
@@ -101,7 +101,6 @@ def _check(given) -> None:
     inputs={'tuned': 'tuned_already', 'count': 'maps.examples', 'tables': _tables},
     wants=lambda given: map(named, DEFAULTS),
     check=_check,
-    cost=lambda given: given.one_pass('example maps', 0, 6, 6),
 )
 def example_maps(
     pretrained: Pretrained,

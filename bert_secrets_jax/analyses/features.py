@@ -184,7 +184,6 @@ def feature_statistics() -> list[Described]:
     wants=lambda given: feature_statistics(),
     compares=lambda given: feature_statistics(),
     words=True,
-    cost=lambda given: given.one_pass('features', 0, 0, 5) | given.compared(),
 )
 def features(
     pretrained: Pretrained,

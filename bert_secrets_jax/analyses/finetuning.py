@@ -206,7 +206,6 @@ _TUNED = {'pretrained': 'tuned', 'random': 'tuned_random'}
     reads=('train.',),
     inputs={'tuned': lambda given: [given.input(_TUNED[start]) for start in given['train.starts']]},
     needs=('tuned',),
-    cost=lambda given: given.finetuned(),
 )
 def finetuning(*tuned: Finetuned, train_texts: str = 'the training texts') -> Finetuning:
     """Report the scores of fine-tuning beside the paper's Table 1.

@@ -41,9 +41,7 @@ from bert_secrets_jax.measure.token_maps import each_kind
 from bert_secrets_jax.model.weights import Pretrained
 from bert_secrets_jax.names import head_name
 from bert_secrets_jax.ranges import Count
-from bert_secrets_jax.runs.call import Call, call
-from bert_secrets_jax.runs.cost import Cost
-from bert_secrets_jax.runs.input import an_input
+from bert_secrets_jax.runs.call import Call, an_input, call
 from bert_secrets_jax.runs.result import Figures, Subject, framed
 from bert_secrets_jax.runs.run import digest
 
@@ -184,7 +182,7 @@ def frame_sample(given) -> Call:
     },
     reads=('frames.', 'links.'),
     inputs={'sample': 'frame_sample', 'draws': 'links.draws', 'shown': 'maps.examples'},
-    cost=lambda given: {'frames': Cost(10_000, 8, 4)},
+    cost=lambda given: 10_000,
 )
 def frames(
     pretrained: Pretrained,

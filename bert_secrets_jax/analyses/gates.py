@@ -23,7 +23,6 @@ from bert_secrets_jax.finetune.train import Finetuned
 from bert_secrets_jax.model.weights import Pretrained
 from bert_secrets_jax.names import head_name
 from bert_secrets_jax.pruning.gates import GateConfig, Gated, GateRuns, rounded_gates, train_gates
-from bert_secrets_jax.runs.cost import TRAINED, Costs
 from bert_secrets_jax.runs.findings import how_many, measured, told
 from bert_secrets_jax.runs.result import Finding, Result, drawn, framed
 from bert_secrets_jax.stats.effects import Effects
@@ -242,9 +241,9 @@ def _coefficients(given) -> tuple[float, ...]:
     return tuple(map(float, given.numbers('gates.coefficients')))
 
 
-def _cost(given) -> Costs:
+def _cost(given) -> float:
     runs = len(_coefficients(given)) * given['gates.num_seeds'] * given['gates.epochs']
-    return given.ablated() | {'gates': given.over('train', TRAINED * runs, 20, 10)}
+    return given.TRAINED * runs * given.tokens('train')
 
 
 @analysis(

@@ -42,7 +42,6 @@ from bert_secrets_jax.finetune.train import Finetuned
 from bert_secrets_jax.model.weights import Pretrained
 from bert_secrets_jax.pruning.gates import GateConfig, rounded_gates, train_gates
 from bert_secrets_jax.ranges import Positive
-from bert_secrets_jax.runs.cost import HEAD, TRAINED, Costs
 from bert_secrets_jax.runs.findings import how_many
 from bert_secrets_jax.runs.result import Result, drawn, framed
 from bert_secrets_jax.stats.agreement import agreement, reliability
@@ -187,12 +186,11 @@ def _in_seeds(
 _OF_TRAINING = ('batch_size', 'micro_batch', 'warmup', 'clip', 'optimizer')
 
 
-def _cost(given) -> Costs:
+def _cost(given) -> float:
     runs = 2 * given['head_gating.num_seeds']
     share = given.share('train', given['head_gating.max_examples'])
-    learnt = given.over('train', TRAINED * runs * given['head_gating.epochs'] * share, 14, 5)
-    removed = given.over('ablated', HEAD * given.heads + 2 * runs, 12, 5)
-    return given.ablated() | {'gates of both prices': learnt, 'without gated heads': removed}
+    learnt = given.TRAINED * runs * given['head_gating.epochs'] * share * given.tokens('train')
+    return learnt + (given.HEAD * given.heads + 2 * runs) * given.tokens('ablated')
 
 
 @analysis(

@@ -35,7 +35,6 @@ from bert_secrets_jax.finetune.metrics import TITLES as METRIC_TITLES
 from bert_secrets_jax.names import counted
 from bert_secrets_jax.pruning import scores as scoring
 from bert_secrets_jax.pruning.scores import GRADIENT, SHAPLEY, SOURCES, TITLES
-from bert_secrets_jax.runs.cost import HEAD, Costs
 from bert_secrets_jax.runs.findings import measured, noted
 from bert_secrets_jax.runs.result import Result, drawn, framed
 from bert_secrets_jax.stats.agreement import reliability
@@ -168,17 +167,12 @@ class Importance(Result):
         ]
 
 
-def _cost(given) -> Costs:
-    work = given.over('ablated', HEAD * given.heads, 4, 3)
-    return given.scored() | {'without each head': work}
-
-
 @analysis(
     question='which heads matter, by several scores, and which of the scores tell',
     group='What matters',
     time='1 min',
     inputs={'tuned': 'model', 'examples': 'ablated', 'measured_on': 'measured'},
-    cost=_cost,
+    cost=lambda given: given.HEAD * given.heads * given.tokens('ablated'),
     shares=True,
 )
 def importance(

@@ -29,7 +29,6 @@ from bert_secrets_jax.finetune.losses import losses_of
 from bert_secrets_jax.finetune.metrics import TITLES
 from bert_secrets_jax.finetune.train import Finetuned
 from bert_secrets_jax.model.weights import Pretrained
-from bert_secrets_jax.runs.cost import MANY, Costs
 from bert_secrets_jax.runs.findings import how_many
 from bert_secrets_jax.runs.result import Result, drawn, framed
 from bert_secrets_jax.stats.effects import Effects
@@ -126,11 +125,6 @@ def _check(given) -> None:
     check_several(given.value('ablated'))
 
 
-def _cost(given) -> Costs:
-    work = given.over('ablated', MANY * math.comb(given.heads, 2), 10, 10)
-    return given.ablated() | {'pairs of heads': work}
-
-
 @analysis(
     question='pairs of heads: the effect beyond the sum of two',
     group='What matters',
@@ -143,7 +137,7 @@ def _cost(given) -> Costs:
         'baseline': 'ablation.baseline',
     },
     check=_check,
-    cost=_cost,
+    cost=lambda given: given.MANY * math.comb(given.heads, 2) * given.tokens('ablated'),
     shares=True,
     axis=MASKS,
 )

@@ -26,7 +26,6 @@ from bert_secrets_jax.devices import MASKS
 from bert_secrets_jax.finetune.train import Finetuned
 from bert_secrets_jax.model.attention import check_baseline
 from bert_secrets_jax.model.weights import Pretrained, with_masked_lm
-from bert_secrets_jax.runs.cost import HEAD, MANY, Costs
 from bert_secrets_jax.runs.result import Finding, Result, drawn
 from bert_secrets_jax.stats.effects import Effects
 
@@ -146,11 +145,6 @@ class MaskedLMAblation(Result):
             )
 
 
-def _cost(given) -> Costs:
-    passes = (HEAD * given.heads + MANY * given.layers) * (1 + given.study.has_training)
-    return {'masked LM': given.over('texts', passes, 12, 5)}
-
-
 @analysis(
     question='which heads a masked LM needs as it is, without fine-tuning',
     group='What matters',
@@ -167,7 +161,11 @@ def _cost(given) -> Costs:
     },
     inputs={'pretrained': 'masked_lm', 'tuned': 'tuned_already', 'baseline': 'ablation.baseline'},
     check=lambda given: check_several(given.value('texts')),
-    cost=_cost,
+    cost=lambda given: (
+        (given.HEAD * given.heads + given.MANY * given.layers)
+        * (1 + given.study.has_training)
+        * given.tokens('texts')
+    ),
     shares=True,
     axis=MASKS,
 )

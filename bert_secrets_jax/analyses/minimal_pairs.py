@@ -41,10 +41,8 @@ from bert_secrets_jax.model.attention import check_baseline
 from bert_secrets_jax.model.config import MASKED_LM, BertConfig
 from bert_secrets_jax.model.weights import Pretrained
 from bert_secrets_jax.pruning.shapley import coalitions, draw_permutations, shapley_of
-from bert_secrets_jax.runs.call import Call, call
-from bert_secrets_jax.runs.cost import HEAD, Costs
+from bert_secrets_jax.runs.call import INPUTS, Call, an_input, call
 from bert_secrets_jax.runs.findings import how_many, measured, noted
-from bert_secrets_jax.runs.input import INPUTS, an_input
 from bert_secrets_jax.runs.result import Result, drawn, framed
 from bert_secrets_jax.stats.agreement import agreement, reliability, without_noise
 from bert_secrets_jax.stats.corrections import holm
@@ -218,7 +216,7 @@ def _needs(given) -> str:
         missing += ', or a classifier and the class of good texts (setting minimal_pairs.label)'
     if missing or file:
         return missing
-    if not given.foreign and given.knows('minimal pairs', lambda: _good(pairs_sample())):
+    if not given.foreign() and given.knows('minimal pairs', lambda: _good(pairs_sample())):
         return ''
     return 'minimal pairs that suit texts and tokenizer (setting minimal_pairs.file)'
 
@@ -241,14 +239,12 @@ def _good(pairs: Sequence[MinimalPair]) -> list[Example]:
     return [Example(pair.good) for pair in pairs]
 
 
-def _cost(given) -> Costs:
-    label = given['minimal_pairs.label']
+def _cost(given) -> float:
     # A masked LM is asked for each wordpiece but [CLS] and [SEP], other models once.
-    once = label or given['minimal_pairs.anchor']
-    pairs = given.value('good_and_bad')
-    pieces = 1 if once else given.tokens('good_and_bad', _good) / len(pairs) - 2
-    work = given.over('good_and_bad', 2 * pieces * (1 + HEAD * given.heads), 10, 8, of=_good)
-    return (given.ablated() if label else {}) | {'minimal pairs': work}
+    once = given['minimal_pairs.label'] or given['minimal_pairs.anchor']
+    pairs, tokens = given.value('good_and_bad'), given.tokens('good_and_bad', _good)
+    pieces = 1 if once else tokens / len(pairs) - 2
+    return 2 * pieces * (1 + given.HEAD * given.heads) * tokens
 
 
 @analysis(

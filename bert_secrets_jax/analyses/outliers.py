@@ -40,9 +40,8 @@ from bert_secrets_jax.names import counted
 from bert_secrets_jax.pruning import outliers as layer_norm
 from bert_secrets_jax.pruning.outliers import FEWEST_DRAWS, OutlierDimensions, rank_p
 from bert_secrets_jax.ranges import Range
-from bert_secrets_jax.runs.cost import Costs
+from bert_secrets_jax.runs.call import INPUTS
 from bert_secrets_jax.runs.findings import how_many, noted
-from bert_secrets_jax.runs.input import INPUTS
 from bert_secrets_jax.runs.result import Finding, Result, drawn, framed
 from bert_secrets_jax.stats.effects import Effects
 from bert_secrets_jax.stats.scores import weighted_scores
@@ -262,9 +261,9 @@ def _texts(given) -> Any:
     return given.drawn('ablated' if _tuned(given) else 'texts', 'outliers.max_examples')
 
 
-def _cost(given) -> Costs:
+def _cost(given) -> float:
     share = given.share('texts', given['outliers.max_examples'])
-    return {'dimensions': given.over('texts', 2 * (given['outliers.draws'] + 5) * share, 4, 3)}
+    return 2 * (given['outliers.draws'] + 5) * share * given.tokens('texts')
 
 
 @analysis(

@@ -28,10 +28,8 @@ from bert_secrets_jax.data.tasks import Text, first_texts
 from bert_secrets_jax.model.config import EMBEDDING, SEQUENCES
 from bert_secrets_jax.model.weights import Pretrained, with_pooling
 from bert_secrets_jax.names import head_name
-from bert_secrets_jax.runs.call import Call, call
-from bert_secrets_jax.runs.cost import Costs
+from bert_secrets_jax.runs.call import INPUTS, Call, an_input, call
 from bert_secrets_jax.runs.findings import how_many
-from bert_secrets_jax.runs.input import INPUTS, an_input
 from bert_secrets_jax.runs.result import Result, drawn
 from bert_secrets_jax.stats.correlations import RankAgreement, rank_agreement
 from bert_secrets_jax.stats.effects import Effects, Outcome
@@ -172,13 +170,12 @@ def _model(given) -> Call:
     return call(with_pooling, given.input('pretrained'))
 
 
-def _cost(given) -> Costs:
+def _cost(given) -> float:
     # A pair has two texts, and not every text is in one.
     share = min(given.share('clean', 2 * given['patching.max_examples']), 0.7) / 2
     # Two directions of a head, and the gradients of an estimate and of the steps of another.
     passes = 1 + share * (1.2 * given.heads + 2 * (5 + 3 * 5))
-    work = {'patches': given.over('clean', passes, 14, 8)}
-    return work | (given.ablated() if _is_classifier(given) else {})
+    return passes * given.tokens('clean')
 
 
 @analysis(

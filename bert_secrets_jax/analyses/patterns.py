@@ -40,9 +40,8 @@ from bert_secrets_jax.patterns.classifier import (
     pattern_statistics,
 )
 from bert_secrets_jax.patterns.correct import Corrected, corrected, f1_of
-from bert_secrets_jax.runs.call import Call, call
+from bert_secrets_jax.runs.call import Call, an_input, call
 from bert_secrets_jax.runs.findings import how_many
-from bert_secrets_jax.runs.input import an_input
 from bert_secrets_jax.runs.result import Result, drawn
 from bert_secrets_jax.runs.run import digest
 from bert_secrets_jax.stats.over_runs import REACH
@@ -248,7 +247,7 @@ def classifier(given) -> Call:
     inputs={'tuned': 'tuned_if_any'},
     wants=lambda given: map_statistics(given.value('classifier')),
     compares=lambda given: compared_statistics(given.value('classifier')),
-    cost=lambda given: given.one_pass('classes', 2, 7, 3) | given.compared(),
+    cost=lambda given: 2 * given.tokens('texts'),
 )
 def patterns(
     pretrained: Pretrained,

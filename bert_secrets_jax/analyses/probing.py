@@ -25,10 +25,8 @@ from bert_secrets_jax.probes.forms import ATTENTION, ATTENTION_WORDS, DISTANCES_
 from bert_secrets_jax.probes.sentences import Asked
 from bert_secrets_jax.probes.train import ProbeConfig, checked_forms, train_probes
 from bert_secrets_jax.probes.vectors import Vectors, read_vectors
-from bert_secrets_jax.runs.call import Call, call
-from bert_secrets_jax.runs.cost import Cost
+from bert_secrets_jax.runs.call import Call, an_input, call
 from bert_secrets_jax.runs.findings import measured, noted, told
-from bert_secrets_jax.runs.input import an_input
 from bert_secrets_jax.runs.result import Finding, Result, drawn
 from bert_secrets_jax.stats.over_runs import FEWEST_RUNS, Contrasts
 
@@ -303,7 +301,7 @@ def vectors(given) -> Call | None:
     },
     aside=('folder',),
     like=ProbeConfig,
-    cost=lambda given: {'probes': Cost(20_000, 6, 5)},
+    cost=lambda given: 20_000,
 )
 def probing(
     pretrained: Pretrained,

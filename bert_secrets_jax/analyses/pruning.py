@@ -32,7 +32,6 @@ from bert_secrets_jax.pruning.removal import remove_heads
 from bert_secrets_jax.pruning.scores import GRADIENT, TITLES, default_methods, head_scores
 from bert_secrets_jax.pruning.steps import SHARES, ranks, removed_heads
 from bert_secrets_jax.ranges import CountOrZero, Range
-from bert_secrets_jax.runs.cost import MANY, Cost, Costs
 from bert_secrets_jax.runs.findings import Interval, measured, noted
 from bert_secrets_jax.runs.result import Finding, Result, drawn
 from bert_secrets_jax.stats.scores import METRICS
@@ -253,13 +252,13 @@ def _check(given) -> None:
         check_name('metric', metric, METRICS)
 
 
-def _cost(given) -> Costs:
+def _cost(given) -> float:
     # Five orders are scored twice.
     orders, steps = 5, len(SHARES)
     seeds = max(len(given.study.ablated_seeds), 1)
-    here = MANY * steps * (orders + given['prune.draws']) * given.tokens('ablated')
-    there = (MANY * orders + 5) * steps * given.tokens('measured')
-    return given.scored() | {'pruning': Cost(seeds * (here + there), 30, 15)}
+    here = given.MANY * steps * (orders + given['prune.draws']) * given.tokens('ablated')
+    there = (given.MANY * orders + 5) * steps * given.tokens('measured')
+    return seeds * (here + there)
 
 
 def _save(given, result: Pruning, folder: pathlib.Path) -> None:

@@ -95,7 +95,6 @@ def relation_statistics(relations: Sequence[str] = RELATIONS) -> list[Described]
     needs=('annotations',),
     wants=lambda given: relation_statistics(),
     words=True,
-    cost=lambda given: given.one_pass('places', 0, 0, 2),
 )
 def relations(
     pretrained: Pretrained,

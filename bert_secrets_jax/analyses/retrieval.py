@@ -28,8 +28,7 @@ from bert_secrets_jax.data.corpus import search_sample, similarity_sample
 from bert_secrets_jax.data.pairs import read_search
 from bert_secrets_jax.data.tasks import Example
 from bert_secrets_jax.model.weights import Pretrained
-from bert_secrets_jax.runs.call import Call, call
-from bert_secrets_jax.runs.input import an_input
+from bert_secrets_jax.runs.call import Call, an_input, call
 
 SOURCE = 'retrieval with embeddings, Thakur et al. 2021 (BEIR), section 3'
 Texts = Sequence[str] | Mapping[Any, str]
@@ -108,7 +107,7 @@ def _texts(search: Sequence[Any]) -> list[Example]:
         'relevant': ('search', 2),
         'baseline': 'ablation.baseline',
     },
-    cost=lambda given: embedded_cost(given, 'ranks', 'search', of=_texts),
+    cost=lambda given: embedded_cost(given, 'search', _texts),
 )
 def retrieval(
     pretrained: Pretrained,

@@ -35,9 +35,8 @@ from bert_secrets_jax.measure.catalogue import (
 from bert_secrets_jax.measure.statistics import greatest_at
 from bert_secrets_jax.model.weights import Pretrained
 from bert_secrets_jax.names import head_name
-from bert_secrets_jax.runs.call import Call
+from bert_secrets_jax.runs.call import INPUTS, Call
 from bert_secrets_jax.runs.findings import how_many, noted
-from bert_secrets_jax.runs.input import INPUTS
 from bert_secrets_jax.runs.result import Result, drawn, framed, given_by
 from bert_secrets_jax.stats.corrections import holm
 from bert_secrets_jax.stats.student import LEVEL, reach
@@ -236,7 +235,7 @@ def _results(given) -> list[Call] | None:
     known = ('syntax_heads', 'patterns', 'prune', 'gates')
     found = [given.result(each) for each in known if each in given.results]
     if 'syntax_heads' not in given.results and not INPUTS['trees'].missing(given):
-        found.append(given.made('syntax_heads'))
+        found.append(given.result('syntax_heads'))
     return found or None
 
 
@@ -244,7 +243,7 @@ def _results(given) -> list[Call] | None:
     question='positional, syntactic and rare-token heads, and whether they stay',
     time='5 s',
     inputs={'results': _results},
-    cost=lambda given: given.one_pass('rarest', 2, 3, 3),
+    cost=lambda given: 5 * given.tokens('texts'),
 )
 def roles(
     pretrained: Pretrained,

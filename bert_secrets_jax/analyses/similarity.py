@@ -82,7 +82,7 @@ class Similarity(EmbeddingEffects):
     time='1 min',
     reads=('ablation.baseline',),
     inputs={'pretrained': 'embedder', 'baseline': 'ablation.baseline'},
-    cost=lambda given: embedded_cost(given, 'cosines', 'pairs'),
+    cost=lambda given: embedded_cost(given, 'pairs'),
 )
 def similarity(
     pretrained: Pretrained,

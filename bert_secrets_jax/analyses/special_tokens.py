@@ -148,7 +148,6 @@ class SpecialTokens(Result):
     report='always',
     reads=('statistics',),
     wants=lambda given: map(named, given['statistics']),
-    cost=lambda given: given.one_pass(),
 )
 def special_tokens(
     pretrained: Pretrained,

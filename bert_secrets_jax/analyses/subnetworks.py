@@ -38,7 +38,6 @@ from bert_secrets_jax.pruning import removal as kinds
 from bert_secrets_jax.pruning.curves import fleiss_kappa, masks_by_gradients, sparsest
 from bert_secrets_jax.pruning.removal import GOOD, KINDS
 from bert_secrets_jax.ranges import Part
-from bert_secrets_jax.runs.cost import Cost, Costs
 from bert_secrets_jax.runs.findings import measured
 from bert_secrets_jax.runs.result import Finding, Result, drawn
 from bert_secrets_jax.stats.significance import weighted_scores
@@ -186,12 +185,6 @@ def _training(given) -> dict[str, Any] | None:
     return {name: each for name, each in settings.items() if each != usual[name]} or None
 
 
-def _cost(given) -> Costs:
-    tuned = given.finetuned()
-    tokens = 4 * sum(each.tokens for each in tuned.values())
-    return tuned | given.scored() | {'subnetworks': Cost(tokens, 20, 10)}
-
-
 @analysis(
     question='heads that survive pruning, trained again, compared with others',
     group='What matters',
@@ -210,7 +203,7 @@ def _cost(given) -> Costs:
         'training': _training,
     },
     needs=('tuned_here', needs_own_layers),
-    cost=_cost,
+    cost=lambda given: 4 * len(given.study.seeds) * given.tokens_of_training(),
 )
 def subnetworks(
     pretrained: Pretrained,

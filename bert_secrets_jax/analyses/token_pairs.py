@@ -21,7 +21,6 @@ from bert_secrets_jax.data.tasks import Text, as_examples
 from bert_secrets_jax.model.embedding import Pooling
 from bert_secrets_jax.model.weights import Pretrained
 from bert_secrets_jax.ranges import CountOrZero
-from bert_secrets_jax.runs.cost import Costs
 from bert_secrets_jax.runs.findings import measured
 from bert_secrets_jax.runs.result import Finding, Result, drawn, framed
 from bert_secrets_jax.stats.scores import quietly
@@ -178,12 +177,11 @@ def _draw(result: TokenPairs):
     )
 
 
-def _cost(given) -> Costs:
-    length = given.tokens('pairs') / len(given.value('pairs'))
-    share = given.share('pairs', given['token_pairs.max_examples'])
+def _cost(given) -> float:
+    tokens, share = given.tokens('pairs'), given.share('pairs', given['token_pairs.max_examples'])
     # Each token once for each step, through the layers above, and once deleted.
     steps = 2 * min(2 / given.layers, 1) * given['token_pairs.steps']
-    return {'pairs of tokens': given.over('pairs', share * length * (1 + steps), 6, 8)}
+    return share * tokens / len(given.value('pairs')) * (1 + steps) * tokens
 
 
 @analysis(

@@ -36,7 +36,6 @@ from bert_secrets_jax.measure.tables import HeadTable
 from bert_secrets_jax.model.bert import init_params
 from bert_secrets_jax.model.weights import Pretrained, check_whole
 from bert_secrets_jax.ranges import Count
-from bert_secrets_jax.runs.cost import Cost, Costs
 from bert_secrets_jax.runs.findings import measured
 from bert_secrets_jax.runs.result import Finding, Result, drawn, framed
 from bert_secrets_jax.stats.student import mean_interval
@@ -260,11 +259,9 @@ def _check(given) -> None:
             )  # fmt: skip
 
 
-def _cost(given) -> Costs:
+def _cost(given) -> float:
     runs = len(_schedules(given)) * len(given.study.seeds)
-    learnt = Cost(runs * given.tokens_of_training(), 10, 0)
-    steps = given.over('texts', 6 * given.layers, 10, 8)
-    return {'fine-tuning under schedules': learnt, 'random steps': steps}
+    return runs * given.tokens_of_training() + 6 * given.layers * given.tokens('texts')
 
 
 @analysis(

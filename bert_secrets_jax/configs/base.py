@@ -1,4 +1,4 @@
-"""The defaults of all settings, as a config."""
+"""The configs with which runs begin: the defaults of all settings, the paper, the quickstart."""
 
 from typing import Any
 
@@ -28,3 +28,38 @@ def shrink(config: ConfigDict) -> ConfigDict:
     small = {name: each.smoke for name, each in SETTINGS.items() if each.smoke is not None}
     config.update_from_flattened_dict(small)
     return config
+
+
+def paper(arg: str = 'mrpc') -> ConfigDict:
+    """Return the setting of the paper: BERT-base on GLUE, at most 1,000 examples of each dev set.
+
+    `arg` is '<task>[,<task>...]', with or without ':smoke' behind it.
+    """
+    tasks, _, smoke = arg.partition(':')
+    if smoke not in ('', 'smoke'):
+        raise ValueError(
+            f"The config 'paper' takes '<task>[,<task>...]' and ':smoke' behind it, got {arg!r}."
+        )
+    config = get_config()
+    config.data.task = tasks
+    # Table 1.
+    config.train.starts = ('pretrained', 'random')
+    return shrink(config) if smoke else config
+
+
+def quickstart(arg: str = '') -> ConfigDict:
+    """Return what runs offline: all-MiniLM-L6-v2 on the embedded corpus; `arg` is '' or 'smoke'."""
+    check_name('arg', arg, ('', 'smoke'))
+    config = get_config()
+    config.model.name = 'all-MiniLM-L6-v2'
+    config.data.source = 'corpus'
+    # 380 pairs want more passes, and a higher rate, than the paper's thousands.
+    config.train.epochs = 4
+    config.train.learning_rate = 1e-4
+    config.train.num_seeds = 1
+    # Fewer texts and draws, so that all sections together take minutes.
+    config.importance.max_examples = 80
+    config.attribution.max_examples = 10
+    config.outliers.draws = 19
+    config.prune.draws = 2
+    return shrink(config) if arg else config

@@ -1,13 +1,24 @@
-"""The declarations of analyses, read from their files without loading them."""
+"""The declarations of analyses, read from their files without loading them, and all programs."""
 
 import ast
 import dataclasses
 import functools
 import pathlib
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Literal
 
+from bert_secrets_jax.brief import meant
+
+# The groups, and the chapters of the page, in their order.
+GROUPS = ('What heads do', 'Syntax and meaning', 'What training changed', 'What matters')
+# The programs that are no section.
+COMMANDS: Mapping[str, str] = {
+    'report': 'all sections, on one HTML page',
+    'compare': 'finished runs side by side: models or tasks (compare RUN RUN... --out=FOLDER)',
+    'serve': 'type sentences on a local page: see the maps of all heads, or compare two',
+    'settings': 'list all settings with their defaults',
+}
 # A module that `__init__.py` imports from, and a declaration with the function behind it.
 _MODULE = re.compile(r'^from [\w.]+\.(\w+) import', re.MULTILINE)
 _DECLARATION = re.compile(r'^@(analysis\(.*?^\))\ndef (\w+)', re.MULTILINE | re.DOTALL)
@@ -33,19 +44,41 @@ class Declared:
 
 
 @functools.cache
-def read(folder: pathlib.Path = FOLDER) -> list[Declared]:
-    """Return what is declared in the files of a folder, in the order of its `__init__.py`."""
+def sections(folder: pathlib.Path = FOLDER) -> Mapping[str, Declared]:
+    """Return the sections that the files of a folder declare, in the order of its `__init__.py`."""
     files = {file.stem: file for file in sorted(folder.glob('*.py'))}
     order = _MODULE.findall(files.pop('__init__').read_text('utf-8'))
     names = dict.fromkeys([*(name for name in order if name in files), *files])
-    return [declared for name in names for declared in _declared(files[name])]
+    fields, found = {field.name for field in dataclasses.fields(Declared)}, {}
+    for name in names:
+        # Parsing all of a file would take longer than the help may.
+        for call, function in _DECLARATION.findall(files[name].read_text('utf-8')):
+            (statement,) = ast.parse(call).body
+            given = {word.arg: word.value for word in statement.value.keywords}  # pyright: ignore
+            told = {field: ast.literal_eval(given[field]) for field in given.keys() & fields}
+            section = told.setdefault('section', function)
+            found[section] = Declared(**told)
+    return found
 
 
-def _declared(file: pathlib.Path) -> Iterator[Declared]:
-    """Yield what a file declares; parsing all of it would take longer than the help may."""
-    fields = {field.name for field in dataclasses.fields(Declared)}
-    for call, function in _DECLARATION.findall(file.read_text('utf-8')):
-        (statement,) = ast.parse(call).body
-        given = {word.arg: word.value for word in statement.value.keywords}  # pyright: ignore
-        found = {name: ast.literal_eval(given[name]) for name in given.keys() & fields}
-        yield Declared(**{'section': function} | found)
+def groups() -> dict[str, dict[str, str]]:
+    """Return the question of each section, by its group and its name."""
+    found: dict[str, dict[str, str]] = {group: {} for group in GROUPS}
+    for name, each in sections().items():
+        found.setdefault(each.group, {})[name] = each.question
+    return found
+
+
+def programs() -> dict[str, str]:
+    """Return the purpose of each program."""
+    return {name: each.question for name, each in sections().items()} | COMMANDS
+
+
+def refuse_unknown(names: Sequence[str], known: Collection[str]) -> None:
+    """Refuse names that are no sections, and an empty list of them."""
+    unknown = [name for name in names if name not in known]
+    if unknown or not names:
+        wrong = f'There is no section {unknown[0]!r}.' if unknown else 'No section is named.'
+        near = meant(unknown[0], known) if unknown else ''
+        listed = f'Sections are {", ".join(known)}, or all.'
+        raise ValueError(f'{wrong} {near or listed}')

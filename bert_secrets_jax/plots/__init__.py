@@ -15,29 +15,36 @@ from typing import TYPE_CHECKING
 from bert_secrets_jax import lazy
 
 if TYPE_CHECKING:
-    from bert_secrets_jax.plots.classes import class_examples, class_grids, class_shares, share_bars
-    from bert_secrets_jax.plots.dimensions import beside_random, dimensions_by_layer
-    from bert_secrets_jax.plots.figure import Figure, save, svg
+    from bert_secrets_jax.plots.figure import Figure, Numbers, Panel, Source, save, svg
     from bert_secrets_jax.plots.grids import (
+        class_examples,
+        class_grids,
+        class_shares,
         effect_grid,
         feature_matrices,
         head_grids,
+        head_maps,
         interaction_matrix,
+        map_grid,
+        share_bars,
     )
-    from bert_secrets_jax.plots.maps import head_maps, map_grid
-    from bert_secrets_jax.plots.methods import interval_panels
-    from bert_secrets_jax.plots.numbers import Numbers, Panel, Source
-    from bert_secrets_jax.plots.points import head_scatter, planes, points_by_row, scores_by_heads
     from bert_secrets_jax.plots.profiles import (
+        beside_random,
         depth_profiles,
+        dimensions_by_layer,
         distance_histograms,
         distance_preferences,
         head_points,
+        head_scatter,
+        interval_panels,
         layer_curves,
         layer_effects,
         layer_profiles,
         learning_curves,
+        planes,
+        points_by_row,
         pruning_curves,
+        scores_by_heads,
     )
 
 __getattr__, __dir__, __all__ = lazy.attach(__name__, __file__)

@@ -1,13 +1,15 @@
-"""The class, the style and the colours that all figures share, and the writing of their files."""
+"""The class, the style and the colours that all figures share, their numbers, and their files."""
 
 import contextlib
+import dataclasses
 import io
 import pathlib
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import matplotlib
 import matplotlib.figure
+import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.image import AxesImage
@@ -15,7 +17,6 @@ from matplotlib.lines import Line2D
 
 from bert_secrets_jax.files import write_atomically
 from bert_secrets_jax.plots import texts
-from bert_secrets_jax.plots.numbers import Numbers, Source
 
 if TYPE_CHECKING:
     from matplotlib.typing import RcKeyType
@@ -48,6 +49,69 @@ STYLE: 'dict[RcKeyType, Any]' = {
 # Decorates the functions that draw.
 styled = matplotlib.rc_context(STYLE)
 _DPI = 200
+# Arrays by the names that a figure has for them.
+Arrays = Mapping[str, np.ndarray]
+# Numbers, and the lower and upper ends of their intervals, all of one shape.
+Ends = tuple[np.ndarray, np.ndarray, np.ndarray]
+
+
+class Source(NamedTuple):
+    """The column of a frame that a figure shows, or a panel of it.
+
+    Attributes:
+      frame, column: The names of the frame in `Result.frames()` and of its column.
+      of: The name of the set of rows (`measure.colours.Colours.by`), without its seed: of several
+        fine-tunings, the figure shows the mean. '{}' stands for the name of the numbers or the
+        panel.
+      times: The number by which the column is multiplied, such as 100 for points.
+      start: The number to which that is added: a change is 1 - 1 * the similarity.
+    """
+
+    frame: str
+    column: str
+    of: str = '{}'
+    times: float = 1
+    start: int = 0
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Panel:
+    """A panel of a figure.
+
+    Attributes:
+      title: The title.
+      values: The numbers by their names: of each head [L, N], of each layer [L], or of the heads of
+        one layer [N]. The only ones may have an empty name.
+      beside: Further arrays. For heads: `circles` [L, N], 1 open, 2 filled. For layers: `ends`,
+        lower and upper [L], and `published` [L']. For points: `across` [L, N] (empty if heads stand
+        above their layer), `kinds` [L, N], a word for each head, and `published`, means of layers
+        [L].
+    """
+
+    title: str
+    values: Arrays
+    beside: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Numbers:
+    """The numbers of a figure, whose panels share their colours or axes.
+
+    Attributes:
+      kind: A number of each head ('heads'), several shares of which the greatest is drawn
+        ('classes'), several numbers of the heads of one layer ('features'), a number of each layer
+        ('layers'), or heads as points on planes ('points').
+      label: The name of the numbers, with the unit; empty where only distances mean something.
+      scale: Values for all panels. For heads and features: `low` and `high`; of changes, `low` is
+        the red end, as far from 0 as the other. For features also `layer`, from 0. For layers:
+        `ends` and `published`, the names of these. For points: `across` and `published`, such
+        names, and `levels`, names and heights of lines.
+    """
+
+    kind: Literal['heads', 'classes', 'features', 'layers', 'points']
+    label: str
+    panels: Sequence[Panel]
+    scale: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
 
 class Figure(matplotlib.figure.Figure):

@@ -44,12 +44,11 @@ def in_words(name: str) -> str:
     ('p corrected (Holm)', 'seed 0, F1')
     """
     parts = str(name).split(', ')
-    plain = [re.sub('[^_ ]+', _word, each).replace('_', ' ') for each in parts]
+    spelt = [
+        re.sub('[^_ ]+', lambda word: TABLE['words'].get(word[0], word[0]), each) for each in parts
+    ]
+    plain = [each.replace('_', ' ') for each in spelt]
     return ', '.join(map(TABLE['columns'].get, parts, plain))
-
-
-def _word(match: re.Match[str]) -> str:
-    return TABLE['words'].get(match[0], match[0])
 
 
 def look(kind: str) -> Look:

@@ -1,23 +1,32 @@
-"""Curves, points and bars: by layer, by epoch and by distance."""
+"""Curves, points and bars: by layer, by epoch, by distance, on a plane, and in rows."""
 
 from collections.abc import Mapping, Sequence
 from itertools import groupby
 from operator import itemgetter
+from typing import Any
 
 import numpy as np
+from matplotlib.artist import Artist
 from matplotlib.axes import Axes
+from matplotlib.collections import PathCollection
 from matplotlib.lines import Line2D
 
 from bert_secrets_jax.plots.figure import (
     COLOURS,
+    MAPS,
+    Arrays,
+    Ends,
     Figure,
+    Numbers,
+    Panel,
     colour_of,
     dashed,
     figure_of,
+    name_rows,
     style_of,
     styled,
 )
-from bert_secrets_jax.plots.numbers import Arrays, Ends, Numbers, Panel
+from bert_secrets_jax.plots.kinds import look
 
 
 @styled
@@ -323,4 +332,223 @@ def depth_profiles(panels: Mapping[str, Arrays]) -> Figure:
         axis.set_xlim(-0.03, 1.03)
         axis.tick_params(labelsize=7)
     figure.named(entries, 'lower center', ncols=2)
+    return figure
+
+
+@styled
+def dimensions_by_layer(
+    panels: Arrays, marked: Mapping[str, int], *, label: str, bound: float | None = None
+) -> Figure:
+    """Draw each dimension as a point above its layer, and some of them as lines.
+
+    Args:
+      panels: The values [L, D] of each panel, by its title.
+      marked: The dimensions that are lines, by their names in the legend.
+      bound: Where dashed lines are drawn, above 0 and below; None draws none.
+    """
+    figure, axes = figure_of(
+        3.7, 3.4, panels, beside=0.4, sharey=True, xlabel='layer', ylabel=label
+    )
+    entries = {}
+    for axis, values in zip(axes, panels.values(), strict=True):
+        layers = np.arange(1, len(values) + 1)
+        axis.plot(layers, values, '.', color='0.7', markersize=2, zorder=1)
+        for level in () if bound is None else (-bound, bound):
+            dashed(axis, level)
+        for index, (name, dimension) in enumerate(marked.items()):
+            (entries[name],) = axis.plot(
+                layers, values[:, dimension], '-', markersize=4, linewidth=1.2, **style_of(index)
+            )
+        axis.set_xticks(layers)
+    if entries:
+        figure.named(entries, 'lower center', ncols=4)
+    return figure
+
+
+@styled
+def beside_random(
+    random: np.ndarray,
+    rows: Mapping[str, tuple[float, float, float]],
+    *,
+    label: str,
+    random_name: str,
+) -> Figure:
+    """Draw effects with their intervals in rows, under a row with the effects of random draws [R].
+
+    Args:
+      rows: The effect and the ends of its interval, by the name of the row. NaN draws nothing.
+      random_name: The name of the row of random draws.
+    """
+    names = [random_name, *rows]
+    figure, (axis,) = figure_of(5.6, 0.3 * len(names) + 0.9, grid='x', xlabel=label)
+    axis.axvline(0, color='0.5', linewidth=0.8)
+    # Above and below each other, so that equal ones are seen to be several.
+    apart = np.linspace(-0.25, 0.25, len(random) + 2)[1:-1]
+    axis.scatter(random, apart, s=8, color='0.5', alpha=0.6, linewidth=0)
+    for height, (value, low, high) in enumerate(rows.values(), start=1):
+        axis.hlines(height, low, high, color=COLOURS[1], linewidth=1.2)
+        axis.scatter(value, height, s=18, color=COLOURS[1], zorder=3)
+    axis.set_yticks(range(len(names)), names, fontsize=8)
+    axis.set_ylim(len(names) - 0.4, -0.6)
+    return figure
+
+
+@styled
+def planes(positions: np.ndarray, *, kinds: Sequence[str], order: Sequence[str]) -> Figure:
+    """Draw the heads twice, coloured by layer and by kind (Clark et al. 2019, Figure 6).
+
+    Args:
+      positions: The places of the heads [L, N, 2].
+      kinds: The kind of each of the L N heads, in the order of layers.
+      order: All kinds, in the order of the legend; the last one is drawn in grey.
+    """
+    shape = positions.shape[:2]
+    layers = np.repeat(np.arange(1, shape[0] + 1), shape[1])
+    across, up = np.moveaxis(positions, -1, 0)
+    positions = positions.reshape(-1, 2)
+    titles = ['by layer', 'by what they mostly do']
+    figure, axes = figure_of(3.8, 3.7, titles, sharex=True, sharey=True, grid=None)
+    by_layer, by_kind = axes
+    # The ends of the colours are nearly those of a dark and of a light page; the edge is not.
+    points = by_layer.scatter(
+        *positions.T, c=layers, cmap=MAPS, s=18, edgecolors='0.5', linewidths=0.8
+    )
+    _layer_colours(figure, points, by_layer, shrink=0.9)
+    entries = {}
+    for index, kind in enumerate(order):
+        chosen = positions[[each == kind for each in kinds]]
+        if len(chosen):
+            colour = '0.7' if kind == order[-1] else look(kind).fill
+            style = style_of(index) | {'color': colour, 'edgecolors': '0.4'}
+            entries[f'{kind} ({len(chosen)})'] = by_kind.scatter(*chosen.T, s=16, **style)
+    # Below, where no head is.
+    figure.named(entries, 'lower center', ncols=4)
+    for axis in axes:
+        # Directions mean nothing, distances do.
+        axis.set_aspect('equal', adjustable='box')
+        axis.set(xticks=[], yticks=[])
+    words = np.array(kinds, object).reshape(shape)
+    panel = Panel('what they mostly do', {'': up}, {'across': across, 'kinds': words})
+    figure.numbers = Numbers('points', '', [panel])
+    return figure
+
+
+@styled
+def points_by_row(
+    rows: Sequence[str],
+    points: Mapping[str, tuple[np.ndarray, np.ndarray | None, np.ndarray | None]],
+    *,
+    label: str,
+) -> Figure:
+    """Draw values in rows, several of each row in their own colours, with intervals.
+
+    Args:
+      rows: The names of the R rows.
+      points: By the title in the legend, the values [R] and the lower and upper ends [R] of their
+        intervals; None where they have no intervals. NaN draws nothing.
+    """
+    figure, (axis,) = figure_of(6.4, 0.24 * len(rows) + 1.2, grid='x', xlabel=label)
+    heights, entries = np.arange(len(rows)), {}
+    for index, (title, (values, low, high)) in enumerate(points.items()):
+        if low is not None and high is not None:
+            axis.hlines(heights, low, high, color=colour_of(index), linewidth=1)
+        entries[title] = axis.scatter(values, heights, s=16, zorder=3, **style_of(index))
+    name_rows(axis, rows)
+    axis.set_xlim(0, None)
+    figure.named(entries, 'upper center', ncols=len(points))
+    return figure
+
+
+def _layer_colours(figure: Figure, points: PathCollection, axes: Any, **how: Any) -> None:
+    """Explain the colours of points by a bar with the number of each layer."""
+    bar = figure.colorbar(points, ax=axes, label='layer', pad=0.01, **how)
+    bar.set_ticks(np.unique(np.asarray(points.get_array())).tolist())
+
+
+@styled
+def scores_by_heads(
+    points: Mapping[str, tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]],
+    *,
+    level: float,
+    level_name: str,
+    most: int,
+    label: str,
+) -> Figure:
+    """Draw scores against the number of heads that a model has, with intervals.
+
+    Args:
+      points: By the title in the legend, the numbers of heads, the scores, and the lower and upper
+        ends of their intervals [K each]. NaN draws nothing.
+      level, level_name: The score of the model with all heads, a dashed line, and its name.
+      most: The number of all heads.
+    """
+    figure, (axis,) = figure_of(4.8, 3.0, xlabel='heads')
+    entries: dict[str, Artist] = {level_name: dashed(axis, level)}
+    for index, (title, (heads, scores, low, high)) in enumerate(points.items()):
+        axis.vlines(heads, low, high, color=colour_of(index), linewidth=1, alpha=0.6)
+        entries[title] = axis.scatter(heads, scores, s=16, zorder=3, **style_of(index))
+    axis.set_xlim(-0.02 * most, 1.02 * most)
+    # Above and not beside the axis, which long names of metrics exceed.
+    axis.set_title(label, loc='left', fontsize=8)
+    axis.xaxis.get_major_locator().set_params(integer=True)  # pyright: ignore[reportCallIssue]
+    figure.named(entries, 'lower right', ncols=3)
+    return figure
+
+
+@styled
+def head_scatter(panels: Arrays, values: np.ndarray, *, label: str, across_label: str) -> Figure:
+    """Draw each head as a point, one panel per title, coloured by layer.
+
+    Args:
+      panels: The values on the horizontal axis of each panel [L, N], by its title.
+      values: The values on the vertical axis of all panels [L, N].
+      across_label: The name of the horizontal axes, also where a page tells numbers of a head.
+    """
+    figure, axes = figure_of(
+        2.3, 2.7, panels, beside=0.9, title_size=8, sharey=True, grid='both', ylabel=label
+    )
+    layers = np.repeat(np.arange(1, len(values) + 1), values.shape[1])
+    for axis, each in zip(axes, panels.values(), strict=True):
+        points = axis.scatter(each.ravel(), values.ravel(), c=layers, cmap=MAPS, s=12)
+        axis.axhline(0, color='0.5', linewidth=0.8, zorder=0)
+        axis.set_xlabel(across_label, fontsize=8)
+        axis.tick_params(labelsize=7)
+        # More would overlap where numbers are small, and long.
+        axis.locator_params(axis='x', nbins=4)
+    _layer_colours(figure, points, axes)
+    points = [
+        Panel(title.replace('\n', ' '), {'': values}, {'across': each})
+        for title, each in panels.items()
+    ]
+    figure.numbers = Numbers('points', label, points, {'across': across_label})
+    return figure
+
+
+@styled
+def interval_panels(
+    rows: Sequence[str], panels: Mapping[str, Ends], *, filled: Arrays, columns: int | None = None
+) -> Figure:
+    """Draw values with intervals in rows that several panels share.
+
+    Args:
+      rows: The names of the R rows.
+      panels: By title, the values [R] and the lower and upper ends [R] of their intervals.
+      filled: By title, whether a point is filled [R]; the others are hollow.
+      columns: The number of panels side by side; None is all of them.
+    """
+    columns = columns or len(panels)
+    height = 0.26 * len(rows) + 0.9
+    figure, axes = figure_of(
+        2.4, height, panels, across=columns, beside=1.2, title_size=9, sharey=True, grid='x'
+    )
+    heights = np.arange(len(rows))
+    for index, (axis, title) in enumerate(zip(axes, panels, strict=True)):
+        (values, low, high), colour = panels[title], colour_of(index)
+        axis.axvline(0, color='0.6', linewidth=0.8)
+        axis.hlines(heights, low, high, color=colour, linewidth=1)
+        faces = np.where(filled[title], colour, 'white')
+        axis.scatter(values, heights, s=20, color=faces, edgecolors=colour, zorder=3)
+    for axis in axes[::columns]:
+        axis.set_yticks(heights, rows, fontsize=8)
+    axes[0].invert_yaxis()
     return figure

@@ -49,13 +49,6 @@ class _Drawn(NamedTuple):
     lacking: frozenset[str] = frozenset()
 
 
-class _Changes(NamedTuple):
-    """Texts that are drawn otherwise, also of ticks; and all labels of axes with such ticks."""
-
-    texts: dict[Text, _Drawn]
-    labels: dict[Axis, list[str]]
-
-
 @contextlib.contextmanager
 def as_drawn(figure: FigureBase, *, svg: bool) -> Iterator[None]:
     """Give a figure the texts that are drawn, and take them back afterwards.
@@ -64,19 +57,19 @@ def as_drawn(figure: FigureBase, *, svg: bool) -> Iterator[None]:
     points. Those that no font of this machine has are spelt so too, except in SVG, whose readers
     have fonts of their own. Formulas stay as they are.
     """
-    changes = _changes(figure, svg)
+    changed, of_axes = _changes(figure, svg)
     with contextlib.ExitStack() as undo:
-        for text, drawn in changes.texts.items():
+        for text, drawn in changed.items():
             families = text.get_fontfamily()
             undo.callback(text.set, text=text.get_text(), fontfamily=families)
             text.set(text=drawn.text, fontfamily=[*families, *drawn.families])
-        for axis, labels in changes.labels.items():
+        for axis, labels in of_axes.items():
             # An axis writes its labels anew whenever it is drawn.
             undo.callback(axis.set_major_formatter, axis.get_major_formatter())
             axis.set_major_formatter(ticker.FixedFormatter(labels))
-        if any(drawn.families for drawn in changes.texts.values()):
+        if any(drawn.families for drawn in changed.values()):
             undo.enter_context(_without_remarks())
-        if any(drawn.lacking for drawn in changes.texts.values()):
+        if any(drawn.lacking for drawn in changed.values()):
             # Matplotlib only measures them: it is the browser that draws an SVG.
             undo.enter_context(warnings.catch_warnings())
             warnings.filterwarnings('ignore', r'Glyph \d+ ')
@@ -88,8 +81,9 @@ def differs_in_svg(figure: FigureBase) -> bool:
     return _changes(figure, True) != _changes(figure, False)
 
 
-def _changes(figure: FigureBase, svg: bool) -> _Changes:
-    changes, of_ticks = _Changes({}, {}), set()
+def _changes(figure: FigureBase, svg: bool) -> tuple[dict[Text, _Drawn], dict[Axis, list[str]]]:
+    """Return texts that are drawn otherwise, also of ticks; all labels of axes with such ticks."""
+    changed, of_axes, of_ticks = {}, {}, set()
     for axis in figure.findobj(Axis):
         ticks = axis.get_major_ticks()
         of_axis = [
@@ -114,16 +108,16 @@ def _changes(figure: FigureBase, svg: bool) -> _Changes:
             drawn = _drawn(labels[index], tick.label1, most, svg, breaks=False)
             if drawn:
                 labels[index] = drawn.text
-                changes.texts[tick.label1] = drawn
-                changes.labels[axis] = labels
+                changed[tick.label1] = drawn
+                of_axes[axis] = labels
     of_legends = {text for legend in figure.findobj(Legend) for text in legend.get_texts()}
     for text in figure.findobj(Text):
         if text not in of_ticks:
             most = LONGEST_LABEL if text in of_legends else LONGEST
             drawn = _drawn(text.get_text(), text, most, svg)
             if drawn:
-                changes.texts[text] = drawn
-    return changes
+                changed[text] = drawn
+    return changed, of_axes
 
 
 def _drawn(

@@ -1,7 +1,6 @@
 """How a program talks to its user: what it prints, what its log holds, and how it ends."""
 
 import contextlib
-import functools
 import logging as python_logging
 import pathlib
 import re
@@ -14,19 +13,18 @@ from ml_collections import ConfigDict
 
 from bert_secrets_jax import processes
 from bert_secrets_jax.brief import MENDABLE
-from bert_secrets_jax.cache import enable_cache
-from bert_secrets_jax.configs import ranges
+from bert_secrets_jax.configs import schema
 from bert_secrets_jax.data.rows import some_of
+from bert_secrets_jax.devices import enable_cache
 from bert_secrets_jax.files import open_regular
 from bert_secrets_jax.local import serve_until_stopped
-from bert_secrets_jax.programs import inputs
-from bert_secrets_jax.programs.comparing import compare_runs
-from bert_secrets_jax.programs.report import PAGE, one_line, write_report
+from bert_secrets_jax.programs.api import compare_runs
+from bert_secrets_jax.programs.given import Study
+from bert_secrets_jax.programs.report import PAGE, one_line, open_studies, write_report
 from bert_secrets_jax.programs.settings import as_flags
 from bert_secrets_jax.programs.sources import Given
-from bert_secrets_jax.programs.study import Study
 from bert_secrets_jax.report import typed
-from bert_secrets_jax.runs.folder import VERSIONS, open_folder
+from bert_secrets_jax.runs.folder import VERSIONS
 
 # The files of a run that has computed nothing.
 _NOTES = re.compile(r'(config|versions|inputs)\.json|log\.txt|(pace|offers|fact__\w+)-.*')
@@ -133,7 +131,7 @@ def compare(runs: Sequence[str], out: str) -> None:
 def serve(config: ConfigDict, port: int) -> None:
     """Serve the page on which one types: it needs the model alone, and no folder of results."""
     enable_cache()
-    ranges.check(config)
+    schema.check(config)
     serve_maps(Study(config, pathlib.Path()), port=port)
 
 
@@ -155,16 +153,3 @@ def set_up_logging() -> None:
     python_logging.getLogger().setLevel(python_logging.WARNING)
     logging.get_absl_logger().setLevel('DEBUG' if verbose else 'INFO')
     logging.get_absl_logger().addFilter(lambda record: 'orbax' not in record.pathname)
-
-
-def open_studies(config: ConfigDict, workdir: pathlib.Path) -> list[Study]:
-    """Return a study for each task that `data.task` names, each in a folder of its own, opened."""
-    inputs.check_packages(config)
-    studies = []
-    for settings, folder in inputs.runs_of(config, workdir):
-        config = inputs.with_classes(settings, folder)
-        processes.on_first(functools.partial(open_folder, folder, config.to_dict()))
-        # Says so if this process has another folder of that name.
-        processes.exists(folder / 'config.json')
-        studies.append(Study(config, folder))
-    return studies

@@ -1,40 +1,165 @@
-"""The things that a run gives to analyses, by name: settings, inputs, results of others.
+"""A run: its settings, its folder, and what it gives to analyses by name.
 
-Looking up loads nothing. It notes which settings were read, and which names the lines of Python of
-a page need.
+These are settings, inputs, results of others, and what takes how long. Looking up loads nothing. It
+notes which settings were read, and which names the lines of Python of a page need.
 """
 
 import dataclasses
 import functools
+import math
 import operator
+import os
 import pathlib
+import platform
 import shutil
-from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any
+import time
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import Any, ClassVar
 
+import jax
+import numpy as np
 from absl import logging
 from flax.traverse_util import flatten_dict
+from ml_collections import ConfigDict
 
 from bert_secrets_jax import processes
-from bert_secrets_jax.analyses.declaration import ANALYSES, Analysis
+from bert_secrets_jax.analyses.declaration import ANALYSES, Analysis, nothing
 from bert_secrets_jax.brief import MENDABLE
-from bert_secrets_jax.configs.ranges import numbers_in
-from bert_secrets_jax.data.encoding import knows_words, tokenize
+from bert_secrets_jax.compute import Compute
+from bert_secrets_jax.configs.schema import numbers_in, parse_axes
+from bert_secrets_jax.data.encoding import bucket, knows_words, tokenize
 from bert_secrets_jax.data.language import foreign_language, language_of
-from bert_secrets_jax.data.tasks import Example, draw, examples_of
+from bert_secrets_jax.data.tasks import Example, draw, examples_of, get_task
+from bert_secrets_jax.devices import make_mesh
 from bert_secrets_jax.files import read_record, write_record
 from bert_secrets_jax.finetune.outcome import OUTCOME
+from bert_secrets_jax.measure.stream import learned_maps, maps_in
 from bert_secrets_jax.model.config import BertConfig
-from bert_secrets_jax.programs.study import Study
+from bert_secrets_jax.programs import inputs
 from bert_secrets_jax.runs import store
-from bert_secrets_jax.runs.call import Call
-from bert_secrets_jax.runs.cost import HEAD, MANY, TRAINED, Cost, Costs, Number
-from bert_secrets_jax.runs.input import INPUTS
+from bert_secrets_jax.runs.call import INPUTS, Call
 from bert_secrets_jax.runs.result import Result, Subject
-from bert_secrets_jax.runs.run import digest
+from bert_secrets_jax.runs.run import Run, digest
 
 # Counted where an estimate must not read every text to be made.
 _SAMPLE = 200
+# A part compiles about so many programs, in units of a pass with maps, and computes so many seconds
+# without a model.
+_PROGRAMS, _SECONDS = 10, 5.0
+# So many seconds of work say little of how well an estimate fits.
+_LITTLE = 30.0
+
+
+class Study:
+    """One model and its texts, as the settings name them; `run` keeps the results.
+
+    Attributes:
+      watched: The names of the sections whose statistics one pass measures together.
+    """
+
+    def __init__(self, config: ConfigDict, folder: pathlib.Path, *, writable: bool = True):
+        self.config = config
+        self.run = Run(folder, writable=writable)
+        self.folder = self.run.folder
+        self.watched: tuple[str, ...] = ()
+        self._once: dict[Any, Any] = {}
+
+    def release(self) -> None:
+        """Free the memory of everything loaded and computed; kept results stay in the folder."""
+        self._once.clear()
+        self.run.forget()
+
+    def once(self, key: Any, compute: Callable[[], Any]) -> Any:
+        """Compute a value, or raise its error, once; later calls have the same."""
+        if key not in self._once:
+            try:
+                self._once[key] = compute()
+            except Exception as error:
+                self._once[key] = error
+        value = self._once[key]
+        if isinstance(value, Exception):
+            raise value
+        return value
+
+    @property
+    def model_name(self) -> str:
+        """The name of the model: that of its folder, or that on the hub."""
+        name = self.config.model.name
+        is_folder = name.startswith(('/', '.', '~')) or pathlib.Path(name).is_dir()
+        return pathlib.PurePath(name).name if is_folder else name
+
+    @property
+    def subject(self) -> Subject:
+        """The names of the model, the texts and the task of GLUE, for sentences and captions."""
+        data = self.config.data
+        task = get_task(data.task).name if data.source == 'glue' else None
+        return Subject(self.model_name, inputs.text_name(data, data.split), task)
+
+    @property
+    def corpus(self) -> str:
+        """The name of the texts without that of their split: 'MRPC' of 'MRPC dev'."""
+        return self.subject.texts.removesuffix(f' {self.config.data.split}').removesuffix(',')
+
+    @property
+    def has_trees(self) -> bool:
+        """Whether the texts are sentences of a treebank, whose words they have."""
+        return self.config.data.source == 'treebank'
+
+    @property
+    def has_pairs(self) -> bool:
+        """Whether the texts are pairs of which one asks how alike they are."""
+        data = self.config.data
+        if data.source == 'glue':
+            return get_task(data.task).is_regression
+        return data.source == 'file' and data.text_b is not None
+
+    @property
+    def has_training(self) -> bool:
+        """Whether there are texts to fine-tune on."""
+        data = self.config.data
+        match data.source:
+            case 'segments' | 'treebank':
+                return False
+            case 'tags' | 'questions':
+                return data.train_file is not None
+            case 'file':
+                return None not in (data.label, data.train_file)
+        return True
+
+    @property
+    def as_it_is(self) -> bool:
+        """Whether the model itself is ablated, and none that is fine-tuned here."""
+        return self.config.ablation.checkpoint == 'model'
+
+    @property
+    def seeds(self) -> tuple[int, ...]:
+        """The seeds of fine-tuning."""
+        return tuple(self.config.seed + run for run in range(self.config.train.num_seeds))
+
+    @property
+    def ablated_seeds(self) -> tuple[int, ...]:
+        """The seeds whose models are ablated; empty if a model is ablated as it is."""
+        if self.as_it_is or not self.has_training:
+            return ()
+        return self.seeds[: self.config.ablation.seeds or None]
+
+    def finetuning_folder(self, made: Call) -> pathlib.Path:
+        """Return the folder with the checkpoints of a fine-tuning."""
+        return self.folder / 'finetune' / f'{made.named["start"]}-{digest(made.key)}'
+
+    def mesh_with(self, second: str) -> jax.sharding.Mesh | None:
+        """Return the devices along `data`, and a second axis if the settings name it; None: one."""
+        return make_mesh(parse_axes(self.config.mesh), second)
+
+    def compute(self, folder: pathlib.Path | None = None, *, second: str = '') -> Compute:
+        """Return how passes are computed, along a `second` axis, too, if the settings name it."""
+        return Compute(
+            max_length=self.config.encoding.max_length,
+            tokens_per_batch=self.config.encoding.tokens_per_batch,
+            chunk_tokens=self.config.ablation.chunk_tokens or None,
+            mesh=self.mesh_with(second),
+            folder=folder,
+        )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -53,7 +178,11 @@ class Given:
       others: The sections whose results are needed.
       folder: The folder of unfinished work of what is computed now.
       axis: The second axis of devices of what is computed now.
+      TRAINED: A step of training in passes over its examples: forward, backward, the optimiser.
+      HEAD, MANY: A mask that leaves out one head, or many, in passes (`ablation.sweep`).
     """
+
+    TRAINED, HEAD, MANY = 5.0, 0.4, 0.9
 
     def __init__(self, study: Study, results: Mapping[str, Result] | None = None):
         self.study, self.results = study, results or {}
@@ -113,13 +242,10 @@ class Given:
         made = dataclasses.replace(made, named=made.named | others)
         return dataclasses.replace(made, make=lambda: INPUTS[name].load(self, made))
 
-    def drawn(self, name: str, setting: str) -> Call:
-        """Return the examples of an input that a setting draws."""
-        return self.draw(self.input(name), setting)
-
-    def draw(self, every: Call, setting: str) -> Call:
-        """Return as many of some examples as a setting says; 0 is all of them."""
+    def drawn(self, every: str | Call, setting: str) -> Call:
+        """Return as many examples, of an input for one, as a setting says; 0 is all of them."""
         wanted, seed = self[setting], self['seed']
+        every = self.input(every) if isinstance(every, str) else every
         return Call(draw, (every, wanted, seed), aside={'setting': setting}) if wanted else every
 
     def named_by(self, setting: str, otherwise: str) -> str:
@@ -146,20 +272,16 @@ class Given:
         return dataclasses.replace(made, name='subject')
 
     def result(self, section: str) -> Call:
-        """Return the result of another section, and note that it is needed."""
-        self.others.append(section)
+        """Return the result of another section, which is made for this one if it is not there."""
         # Its settings and inputs matter here, too.
-        made, result = ANALYSES[section].call(self), self.results[section]
+        made, result = ANALYSES[section].call(self), self.results.get(section)
+        if result is None:
+            answer = functools.partial(Given(self.study).answer, section)
+            return dataclasses.replace(made, make=answer)
+        self.others.append(section)
         return dataclasses.replace(
             made, name=section, make=lambda: result, content=lambda: store.content(result)
         )
-
-    def made(self, section: str) -> Call:
-        """Return the result of another section, which is made for this one if it is not there."""
-        if section in self.results:
-            return self.result(section)
-        answer = functools.partial(Given(self.study).answer, section)
-        return dataclasses.replace(ANALYSES[section].call(self), make=answer)
 
     def answer(self, section: str) -> Result:
         """Return the result of a section, computed or read."""
@@ -184,7 +306,8 @@ class Given:
             folder = self.study.run.folder_for(name, place[2])
             if not processes.exists(folder):
                 write(self, result, folder)
-        return self._named(made, result)
+        # This run may have other names for its texts.
+        return dataclasses.replace(result, subject=made.named['subject'].value())
 
     def finished(self, section: str) -> Result | None:
         """Return the result of a section if nothing must be computed for it."""
@@ -197,7 +320,8 @@ class Given:
         if not declared.kept:
             return made.value()
         found = self.study.run.kept(*self._place(declared, made))
-        return None if found is None else self._named(made, found)
+        subject = made.named['subject'].value()
+        return None if found is None else dataclasses.replace(found, subject=subject)
 
     def state(self, section: str) -> str:
         """Return the digest of everything that the result of a section depends on."""
@@ -210,11 +334,6 @@ class Given:
             key['annotations'] = self.digest('annotations')
         title = declared.title or declared.function.__name__.replace('_', ' ')
         return title, declared.kind, key
-
-    @staticmethod
-    def _named(made: Call, result: Result) -> Result:
-        """Return a result with the names of this run, which may have others for its texts."""
-        return dataclasses.replace(result, subject=made.named['subject'].value())
 
     def digest(self, name: str) -> str:
         """Return the digest of the content of an input.
@@ -286,19 +405,14 @@ class Given:
     ) -> str:
         """Return what is missing where embedded texts, which are English, do not suit the model."""
         named = f' ({setting})' * bool(setting)
-        if self.foreign:
-            return f'{what} in {self.foreign}{named}, for the embedded are English'
+        if foreign := self.foreign():
+            return f'{what} in {foreign}{named}, for the embedded are English'
         if self.knows(name, read):
             return ''
         return f'{what} that the tokenizer knows{named}, or model.allow_unknown'
 
-    @property
-    def foreign(self) -> str:
-        """The language of the texts, such as 'German (de)'; '' if they may be English."""
-        return self.foreign_to('en')
-
-    def foreign_to(self, known: str) -> str:
-        """Return the language of the texts; '' if they may be in a known one."""
+    def foreign(self, known: str = 'en') -> str:
+        """Return the language of the texts, such as 'German (de)'; '' if it may be a known one."""
 
         def find() -> str:
             texts = [text for each in self.value('texts') for text in each.texts if text]
@@ -314,7 +428,7 @@ class Given:
     def has_words(self) -> bool:
         """Whether nouns, subjects and so on are known, from a treebank or for a spaCy pipeline."""
         pipeline = self['linguistics.pipeline']
-        known = pipeline and not self.foreign_to(language_of(pipeline))
+        known = pipeline and not self.foreign(language_of(pipeline))
         return self.study.has_trees or bool(known)
 
     @property
@@ -342,37 +456,31 @@ class Given:
 
         return self.study.once(('tokens', name), measured)
 
-    def over(
-        self, name: str, passes: Number, programs: Number, seconds: Number = 0, **of: Any
-    ) -> Cost:
-        """Return the work of passes over the examples of an input; `of` as in `tokens`."""
-        return Cost(passes * self.tokens(name, **of), programs, seconds)
-
     def share(self, name: str, wanted: int) -> float:
         """Return the share of the examples of an input that a number of them is; 0 is all."""
         count = len(self.value(name))
         return min((wanted or count) / count, 1.0)
 
-    def one_pass(self, name: str = '', *work: Number) -> Costs:
-        """Return the pass over the model as it is, which sections share, and one's own `work`."""
-        own = {name: self.over('texts', *work)} if name else {}
-        return {'first pass': self.over('texts', 2.6, 6, 5)} | own
-
-    def compared(self) -> Costs:
-        """Return the pass over the model and each fine-tuned one, which sections share."""
-        if not self.study.has_training:
-            return {}
-        second = self.over('texts', 4 * len(self.study.seeds), 12, 3)
-        return self.finetuned() | {'second pass': second}
-
-    def finetuned(self) -> Costs:
-        """Return fine-tuning, unless it is done or there is nothing to train on."""
-        if not self.study.has_training:
-            return {}
-        if processes.exists(self.study.finetuning_folder(self.input('tuned')) / OUTCOME):
-            return {}
-        runs = len(self.study.seeds) * len(self['train.starts'])
-        return {'fine-tuning': Cost(runs * self.tokens_of_training(), 10, 8)}
+    def work(self, section: str) -> dict[str, float | int]:
+        """Return the parts of the work of a section, by names that sections share, in tokens."""
+        declared, looked = ANALYSES[section], Given(self.study, self.results)
+        # It notes the inputs that it looks up.
+        declared.call(looked)
+        own, seeds, parts = declared.cost(self), len(self.study.seeds), {}
+        if declared.wants is not nothing:
+            parts['first pass'] = 2.6 * self.tokens('texts')
+        if declared.compares is not nothing and self.study.has_training:
+            parts['second pass'] = 4 * seeds * self.tokens('texts')
+        if 'measured' in looked.names:
+            # By gradient, confidence, relevance and without each head.
+            each = self.HEAD + self.MANY * self['importance.permutations']
+            parts['scores of heads'] = (24 + self.heads * each) * self.tokens('measured')
+        if 'tuned' in looked.names:
+            folder = self.study.finetuning_folder(self.input('tuned'))
+            if not processes.exists(folder / OUTCOME):
+                runs = seeds * len(self['train.starts'])
+                parts['fine-tuning'] = runs * self.tokens_of_training()
+        return parts | ({section: own} if own else {})
 
     def tokens_of_training(self) -> float:
         """Return the work of fine-tuning with one seed."""
@@ -381,19 +489,70 @@ class Given:
         # Where maps are compared, both models read the dev examples.
         passes = train.epochs + 1 + (4 * (steps // train.maps_every) if train.maps_every else 0)
         dev = self.share('dev', train.max_dev_examples) * self.tokens('dev')
-        return TRAINED * train.epochs * self.tokens('train') + passes * dev
-
-    def ablated(self) -> Costs:
-        """Return fine-tuning, unless a model is ablated as it is."""
-        return {} if self.study.as_it_is else self.finetuned()
-
-    def scored(self) -> Costs:
-        """Return the scores of heads, by gradient, confidence, relevance and without each head."""
-        each = HEAD + MANY * self['importance.permutations']
-        work = self.over('measured', 24 + self.heads * each, 30, 5)
-        return self.ablated() | {'scores of heads': work}
+        return self.TRAINED * train.epochs * self.tokens('train') + passes * dev
 
 
 def some(examples: list[Example]) -> list[Example]:
     """Return some of the examples, evenly spread, from which costs are estimated."""
     return examples[:: max(len(examples) // _SAMPLE, 1)]
+
+
+@dataclasses.dataclass(frozen=True)
+class Pace:
+    """How fast this machine runs a model: seconds of a token, and of all else of a part."""
+
+    FORMAT: ClassVar[int] = 2
+
+    token: float
+    part: float
+
+    def seconds(self, tokens: Iterable[float | int]) -> float:
+        """Return how many seconds parts take, by their tokens."""
+        return math.fsum(each * self.token + self.part for each in tokens)
+
+    def left(
+        self, sections: Sequence[Mapping[str, float | int]], done: int, passed: float
+    ) -> float:
+        """Return about how many seconds sections take, of which so many took the time `passed`."""
+        before, every = (
+            self.seconds({k: v for parts in some for k, v in parts.items()}.values())
+            for some in (sections[:done], sections)
+        )
+        return (every - before) * (passed + _LITTLE) / (before + _LITTLE)
+
+
+def in_words(seconds: float | int) -> str:
+    """Return a duration as a person says it.
+
+    >>> in_words(0), in_words(54), in_words(228), in_words(40000)
+    ('5 s', '55 s', '4 min', '11 h')
+    """
+    if seconds < 55:
+        return f'{max(round(seconds / 5) * 5, 5)} s'
+    return f'{max(round(seconds / 60), 1)} min' if seconds < 5400 else f'{round(seconds / 3600)} h'
+
+
+def pace_of(given: Given) -> Pace:
+    """Measure how fast the model of a run runs here, on one batch of its texts."""
+    model, compute = given.value('pretrained'), given.study.compute()
+    some_texts = some(given.value('texts'))
+    encoded = tokenize(model.tokenizer, some_texts, max_length=compute.max_length)
+    batch = bucket(encoded, **compute.encoding)[0]
+    batch = jax.device_put(dataclasses.replace(batch, marks={}))
+
+    def seconds() -> float:
+        start = time.perf_counter()
+        # The program of every pass over these texts. Where JAX has kept it, it is read, as are then
+        # most of the others.
+        maps = maps_in(learned_maps, model.bert, 'uniform', model.params, batch, None)
+        jax.block_until_ready(maps)
+        return time.perf_counter() - start
+
+    first, second = seconds(), min(seconds() for _ in range(2))
+    part = _SECONDS + _PROGRAMS * max(first - second, 0.0)
+    return Pace(second / np.size(batch.input_ids), part)
+
+
+def machine() -> dict[str, Any]:
+    """Return by which names a machine is known whose pace was measured."""
+    return {'host': platform.node(), 'devices': str(jax.devices()), 'cores': os.cpu_count()}

@@ -7,7 +7,7 @@ from ml_collections import ConfigDict
 
 from bert_secrets_jax.brief import summary
 from bert_secrets_jax.checks import check_different
-from bert_secrets_jax.configs import ranges
+from bert_secrets_jax.configs import schema
 from bert_secrets_jax.configs.schema import SETTINGS
 from bert_secrets_jax.data.corpus import LABELS, read_corpus
 from bert_secrets_jax.data.glue import read_glue, read_tfds
@@ -21,8 +21,12 @@ from bert_secrets_jax.runs.folder import check_folder
 
 
 def runs_of(config: ConfigDict, workdir: pathlib.Path) -> list[tuple[ConfigDict, pathlib.Path]]:
-    """Return the settings and the folder of a run for each task that `data.task` names."""
-    ranges.check(config)
+    """Return the settings and the folder of a run for each task that `data.task` names.
+
+    Where labels are words, the settings have their names.
+    """
+    check_packages(config)
+    schema.check(config)
     if tuple(config.statistics) != SETTINGS['statistics'].default:
         # Names of no statistic are refused before a model or a text is read. Loading the catalogue
         # takes seconds.
@@ -33,7 +37,7 @@ def runs_of(config: ConfigDict, workdir: pathlib.Path) -> list[tuple[ConfigDict,
     tasks = config.data.task.split(',') if config.data.source == 'glue' else []
     names = [get_task(task).name for task in tasks]
     if len(tasks) < 2:
-        return [(config, workdir)]
+        return [(with_classes(config, workdir), workdir)]
     check_different('data.task', names)
     if (workdir / 'config.json').exists():
         raise ValueError(f'{workdir} holds a run of one task: choose another folder.')
@@ -47,10 +51,8 @@ def runs_of(config: ConfigDict, workdir: pathlib.Path) -> list[tuple[ConfigDict,
 
 def check(config: ConfigDict, workdir: pathlib.Path) -> None:
     """Refuse settings, a folder and tables that are wrong, without loading what takes seconds."""
-    check_packages(config)
     for own, folder in runs_of(config, workdir):
         check_folder(folder)
-        own = with_classes(own, folder)
         data, is_alone = own.data, folder == workdir
         try:
             _check_files(own)

@@ -3,12 +3,13 @@
 import dataclasses
 import shlex
 from collections.abc import Collection, Mapping, Sequence
+from typing import NamedTuple
 
 from flax.traverse_util import flatten_dict
 from ml_collections import ConfigDict
 
 from bert_secrets_jax.analyses.declaration import ANALYSES
-from bert_secrets_jax.configs import base, quickstart
+from bert_secrets_jax.configs import base
 from bert_secrets_jax.programs.given import Given
 from bert_secrets_jax.programs.settings import set_texts
 from bert_secrets_jax.runs.call import plain
@@ -21,8 +22,7 @@ OF_NO_MATTER = (
 )  # fmt: skip
 
 
-@dataclasses.dataclass(frozen=True)
-class Reproduction:
+class Reproduction(NamedTuple):
     """The lines that make a result again: a statement of Python and a command.
 
     `names` are the expressions that make the names in the statement, each of which needs only those
@@ -32,11 +32,6 @@ class Reproduction:
     python: str
     shell: str
     names: Mapping[str, str]
-
-    @property
-    def pairs(self) -> tuple[tuple[str, str], ...]:
-        """Pairs of a language and a line, as a part of the page has them."""
-        return ('Python', self.python), ('Shell', self.shell)
 
 
 def lines_of(given: Given, section: str) -> Reproduction:
@@ -95,7 +90,7 @@ def _start(config: ConfigDict) -> tuple[list[str], ConfigDict]:
     """Return the flags with which a command says what its texts are, and their settings."""
     data = config.data
     if data.source == 'corpus':
-        return [], quickstart.get_config()
+        return [], base.quickstart()
     start = base.get_config()
     if data.source != 'file':
         return ['--config=base'], start

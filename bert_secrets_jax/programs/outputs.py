@@ -7,12 +7,10 @@ from absl import logging
 
 from bert_secrets_jax import plots
 from bert_secrets_jax.files import differing, sealed, sha256, write_csv, write_json
-from bert_secrets_jax.report.grids import figure_numbers, file_name
-from bert_secrets_jax.report.page import Part, Picture
+from bert_secrets_jax.report.page import Part, Picture, figure_numbers, file_name
 from bert_secrets_jax.runs.findings import findings_frame
-from bert_secrets_jax.runs.folder import describe_versions
+from bert_secrets_jax.runs.folder import MANIFEST, describe_versions, read_manifest
 from bert_secrets_jax.runs.result import Result
-from bert_secrets_jax.runs.results import MANIFEST, read_manifest
 from bert_secrets_jax.runs.run import digest
 
 
@@ -32,15 +30,14 @@ def write_part(folder: pathlib.Path, part: Part, state: str) -> Part:
             numbers = figure_numbers(figure, part.name)
             pictures.append(Picture(stem, svg.read_text('utf-8'), figure.caption, numbers))
     manifest = read_manifest(folder)
-    former = manifest.get(part.name, {}).get('files', [])
+    former = manifest.get(part.name, {}).get('sha256_of', {})
     about = {
-        'files': files,
         'pictures': [[picture.name, picture.caption] for picture in pictures],
         'numbers': {each.name: each.numbers for each in pictures if each.numbers},
         'used': _state(result, state),
         'sha256_of': {file: sha256(folder / file) for file in files},
     }
-    _remove(folder, set(former) - set(files))
+    _remove(folder, former.keys() - files)
     _write_manifest(folder, manifest | {part.name: about})
     return part.with_pictures(pictures)
 
@@ -66,7 +63,7 @@ def remove_parts(folder: pathlib.Path, names: Iterable[str]) -> None:
     """Remove the files of parts that belong to other settings, so that nothing stale is left."""
     manifest = read_manifest(folder)
     for name in names:
-        _remove(folder, manifest.pop(name, {}).get('files', []))
+        _remove(folder, manifest.pop(name, {}).get('sha256_of', {}))
     _write_manifest(folder, manifest)
 
 

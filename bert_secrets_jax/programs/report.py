@@ -5,34 +5,33 @@ import functools
 import pathlib
 import time
 import traceback
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 from urllib.parse import quote
 
 from absl import logging
 from flax.traverse_util import flatten_dict
+from ml_collections import ConfigDict
 
 from bert_secrets_jax import processes
 from bert_secrets_jax.analyses.attention_change import ON_AVERAGE
 from bert_secrets_jax.analyses.common.effects import MATTER
 from bert_secrets_jax.analyses.comparison import comparison
+from bert_secrets_jax.analyses.declaration import ANALYSES as SECTIONS
 from bert_secrets_jax.analyses.patterns import CHANGED_HEADS
 from bert_secrets_jax.brief import MENDABLE, TooFewTextsError, summary
+from bert_secrets_jax.configs.declared import GROUPS, refuse_unknown
+from bert_secrets_jax.extras import require
 from bert_secrets_jax.files import read_json, write_text
-from bert_secrets_jax.programs.given import Given
-from bert_secrets_jax.programs.inputs import is_own, question_of, texts_in_words
+from bert_secrets_jax.programs.given import Given, Pace, Study, in_words, machine, pace_of
+from bert_secrets_jax.programs.inputs import is_own, question_of, runs_of, texts_in_words
 from bert_secrets_jax.programs.lines import Names, Reproduction, command, lines_of
 from bert_secrets_jax.programs.outputs import read_part, remove_parts, write_part
-from bert_secrets_jax.programs.pace import machine, pace_of
-from bert_secrets_jax.programs.sections import SECTIONS, applicable, chosen_of
 from bert_secrets_jax.programs.sources import mend_finetunings
-from bert_secrets_jax.programs.study import Study
-from bert_secrets_jax.programs.titles import GROUPS
 from bert_secrets_jax.report.atlas import what_heads_do
 from bert_secrets_jax.report.page import MADE, Offer, Part, is_made_of, write_page
-from bert_secrets_jax.runs.cost import Cost, Pace, in_words
+from bert_secrets_jax.runs.folder import open_folder, read_manifest
 from bert_secrets_jax.runs.result import Result, Subject
-from bert_secrets_jax.runs.results import read_manifest
 from bert_secrets_jax.runs.run import digest
 
 # These sections are about the results of the others. So they come last, and are made again
@@ -41,6 +40,43 @@ LAST = ('maps', 'claims')
 PAGE = 'report.html'
 # Beside whether heads tell texts apart, a page begins with these findings of disabling them.
 _ALSO = (('layers', ', discrimination'), ('heads', ''))
+# In the place of names of sections: all but those that take hours.
+ALL = 'all'
+
+
+def missing(study: Study, name: str) -> str:
+    """Return what a run lacks for a section, as behind "needs"; empty if it has everything."""
+    return SECTIONS[name].missing(Given(study))
+
+
+def applicable(study: Study) -> list[str]:
+    """Return the names of the sections whose inputs the run has."""
+    return [name for name in SECTIONS if not missing(study, name)]
+
+
+def chosen_of(study: Study, names: Sequence[str] | None) -> tuple[list[str], dict[str, str]]:
+    """Return the names of the sections that somebody asked for, and what is left out.
+
+    ['all'] takes all with inputs but those of hours, None those that answer the paper's questions.
+    Of these, sections are left out because the texts are not English, with what they need.
+    """
+    if names is not None and list(names) != [ALL]:
+        check(study, names)
+        return list(names), {}
+    asked = ('always', 'all') if names else ('always',)
+    needed = {name: missing(study, name) for name, e in SECTIONS.items() if e.report in asked}
+    foreign = Given(study).foreign()
+    left = {name: lacking for name, lacking in needed.items() if foreign and foreign in lacking}
+    return [name for name, lacking in needed.items() if not lacking], left
+
+
+def check(study: Study, names: Sequence[str]) -> None:
+    """Refuse sections that do not exist, or for which packages or something of the run lack."""
+    refuse_unknown(names, SECTIONS)
+    for name in names:
+        require(*SECTIONS[name].packages)
+        if lacking := missing(study, name):
+            raise ValueError(f'{name} needs {lacking}.')
 
 
 @dataclasses.dataclass
@@ -65,7 +101,7 @@ class Studied:
 
     @property
     def given(self) -> Given:
-        """All that the run gives to a section now."""
+        """All that the run gives to a section now: not the results about other results."""
         return Given(self.study, self.results)
 
     @property
@@ -92,27 +128,30 @@ class Studied:
             names.insert(names.index('ablate'), 'ablate_seeds')
         parts = [self.parts[name] for name in names if name in self.parts]
         order = ['', *GROUPS]
-        return [*sorted(parts, key=lambda part: order.index(part.chapter)), *self._names()]
-
-    def _names(self) -> list[Part]:
+        parts.sort(key=lambda part: order.index(part.chapter))
         lines = [self.lines[name] for name in SECTIONS if name in self.parts and name in self.lines]
         names = Names({name: made for each in lines for name, made in each.names.items()})
-        made_by = (('Python', names.python),)
-        part = Part('names', names, group=self.group, chapter=MADE, made_by=made_by)
-        return [part] if names.names else []
+        if names.names:
+            made_by = (('Python', names.python),)
+            parts.append(Part('names', names, group=self.group, chapter=MADE, made_by=made_by))
+        return parts
 
 
-@dataclasses.dataclass(frozen=True)
-class Offers:
-    """The offers of a page, as a file keeps them."""
-
-    offers: tuple[Offer, ...]
+def open_studies(config: ConfigDict, workdir: pathlib.Path) -> list[Study]:
+    """Return a study for each task that `data.task` names, each in a folder of its own, opened."""
+    studies = []
+    for own, folder in runs_of(config, workdir):
+        processes.on_first(functools.partial(open_folder, folder, own.to_dict()))
+        # Says so if this process has another folder of that name.
+        processes.exists(folder / 'config.json')
+        studies.append(Study(own, folder))
+    return studies
 
 
 def write_report(studies: Sequence[Study], chosen: Sequence[str] | None = None) -> list[Studied]:
     """Answer sections of one study, or one for each task; write files and the page after each.
 
-    Finished sections stay on the page, whether chosen (`sections.chosen_of`) or not. One that fails
+    Finished sections stay on the page, whether chosen (`chosen_of`) or not. One that fails
     does not stop the others; at the end, a SystemExit has one line for each error. ValueError if a
     section is unknown, or a study lacks something that it needs.
     """
@@ -175,6 +214,14 @@ def _answer(
 ) -> None:
     """Answer the sections of a study that are not finished."""
     study = answers.study
+
+    def answer(name: str) -> None:
+        try:
+            _put(answers, name, answers.given.answer(name))
+        except TooFewTextsError as error:
+            logging.warning('%s%s: %s', answers.lead, name, error)
+            answers.tell(name, str(error), 'too few texts', SECTIONS[name].group)
+
     processes.on_first(functools.partial(mend_finetunings, study))
     _read_finished(answers)
     known = answers.parts.keys() - LAST
@@ -191,22 +238,13 @@ def _answer(
             seconds = in_words(left(number - 1, time.monotonic() - start))
             rest = f'. About {seconds} left{f" for {answers.group}" * bool(answers.group)}.'
         logging.info('Section %d of %d: %s%s', number, len(pending), title, rest)
-        answer = functools.partial(_answer_one, answers, name)
-        message = _attempt(title, answer, study.folder, failures)
+        message = _attempt(title, functools.partial(answer, name), study.folder, failures)
         if message:
             answers.tell(name, message, chapter=SECTIONS[name].group)
             # A statistic that it wants may be the one that failed: the others go on without it.
             study.watched = tuple(pending[number:])
     # Something computed for these, such as a fine-tuning, may be all that another section needs.
     _read_finished(answers)
-
-
-def _answer_one(answers: Studied, name: str) -> None:
-    try:
-        _put(answers, name, answers.given.answer(name))
-    except TooFewTextsError as error:
-        logging.warning('%s%s: %s', answers.lead, name, error)
-        answers.tell(name, str(error), 'too few texts', SECTIONS[name].group)
 
 
 def _tell_costs(answers: Studied, pending: Sequence[str]) -> Callable[[int, float], float] | None:
@@ -220,27 +258,27 @@ def _tell_costs(answers: Studied, pending: Sequence[str]) -> Callable[[int, floa
     there = {*answers.parts, *pending, *LAST}
     others = [name for name in applicable(study) if name not in there]
 
-    def offered(wanted: Mapping[str, Cost]) -> Offers:
+    def offered(wanted: Collection[str]) -> tuple[Offer, ...]:
         found = []
         for name in others:
-            parts = SECTIONS[name].cost(given)
-            left = [cost for part, cost in parts.items() if part not in wanted]
+            left = [cost for part, cost in given.work(name).items() if part not in wanted]
             seconds = pace().seconds(left) if left else 0.0
             line = command(study.config, [name], out=str(study.folder))
             found.append(Offer(name, SECTIONS[name].question, in_words(seconds), line))
-        return Offers(tuple(found))
+        return tuple(found)
 
     try:
         computed = [name for name in pending if name not in LAST]
-        parts = {name: SECTIONS[name].cost(given) for name in pending} if computed else {}
+        parts = {name: given.work(name) for name in pending} if computed else {}
         wanted = {part: cost for name in computed for part, cost in parts[name].items()}
         if wanted:
             seconds = in_words(pace().seconds(wanted.values()))
             told = answers.lead, ', '.join(computed), seconds
             logging.info('%sTo compute: %s. About %s on this machine.', *told)
         depends_on = {'others': others, 'config': study.config.to_dict(), **known}
-        kept = study.run.keep('offers', Offers, depends_on, lambda: offered(wanted))
-        answers.offers = kept.offers
+        kept = study.run.keep('offers', tuple, depends_on, lambda: offered(wanted))
+        # A file keeps them as lists.
+        answers.offers = [Offer(*each) for each in kept]
         return functools.partial(pace().left, list(parts.values())) if wanted else None
     except MENDABLE as error:
         # The section that meets it will say so.
@@ -279,7 +317,7 @@ def _put(answers: Studied, name: str, result: Result) -> None:
     others = {each: found for each, found in answers.results_of(SECTIONS).items() if each != name}
     state = Given(study, others).state(name)
     texts, main = _texts(result, study.subject, own=is_own(study.config.data))
-    answers.lines[name] = lines_of(Given(study, others), name)
+    answers.lines[name] = line = lines_of(Given(study, others), name)
     part = Part(
         SECTIONS[name].files,
         result,
@@ -288,7 +326,7 @@ def _put(answers: Studied, name: str, result: Result) -> None:
         about=texts,
         main=main,
         folder=f'{quote(study.folder.name)}/' if answers.group else '',
-        made_by=answers.lines[name].pairs,
+        made_by=(('Python', line.python), ('Shell', line.shell)),
     )
     answers.parts[name] = processes.on_first(lambda: read_part(study.folder, part, state)) or part
 
@@ -305,12 +343,21 @@ def _write(path: pathlib.Path, every: Sequence[Studied], to_come: Sequence[str])
         # Nothing to show yet; a page with other results would not be about these settings.
         path.unlink(missing_ok=True)
         return
-    lead = _lead_of(every)
+    said = []
+    if len(every) > 1:
+        said.append(f'Texts: {", ".join(each.study.subject.texts for each in every)}.')
+    else:
+        data = every[0].study.config.data
+        if 'finetune' in every[0].results:
+            # How well the model answers a question.
+            said += [question_of(data), every[0].results['finetune'].score]
+        said.append(texts_in_words(data))
+    said.append('Layers and heads count from 1. “The paper” is Kovaleva et al. 2019.')
+    lead = ' '.join(filter(None, said))
     offers = [offer for answers in every for offer in answers.offers]
     made = [[part.name, part.group, part.message, part.made_by] for part in parts]
     written = [read_manifest(answers.study.folder) for answers in every]
-    offered = [dataclasses.asdict(offer) for offer in offers]
-    made_of = digest([made, written, offered, details, list(to_come), lead])
+    made_of = digest([made, written, offers, details, list(to_come), lead])
     if is_made_of(path, made_of):
         return
     tasks = [part for part in [_side_by_side(every)] if part is not None]
@@ -366,20 +413,6 @@ def headlines(results: Mapping[str, Result], texts: str) -> list[str]:
         first('claims'),
     )
     return list(filter(None, map(' '.join, said)))
-
-
-def _lead_of(every: Sequence[Studied]) -> str:
-    """Return the first lines: the question and how well the model does, if it is one; the texts."""
-    said = []
-    if len(every) > 1:
-        said.append(f'Texts: {", ".join(each.study.subject.texts for each in every)}.')
-    else:
-        data = every[0].study.config.data
-        if 'finetune' in every[0].results:
-            said += [question_of(data), every[0].results['finetune'].score]
-        said.append(texts_in_words(data))
-    said.append('Layers and heads count from 1. “The paper” is Kovaleva et al. 2019.')
-    return ' '.join(filter(None, said))
 
 
 def _side_by_side(every: Sequence[Studied]) -> Part | None:

@@ -1,15 +1,29 @@
-"""The inputs that analyses share, each declared once: how it is loaded, called, and lacks."""
+"""The inputs that analyses share, each declared once, and the passes of a run over its texts.
+
+An input says how it is loaded, called, and lacks. A pass measures what all sections want of it.
+"""
 
 import contextlib
 import dataclasses
 import operator
 import pathlib
-from typing import Any
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, ClassVar, Literal
 
 from absl import logging
 
 from bert_secrets_jax import processes
-from bert_secrets_jax.analyses.common.texts import TextSettings
+from bert_secrets_jax.analyses.attention_change import for_reading
+from bert_secrets_jax.analyses.common.texts import (
+    TextSettings,
+    batches_of,
+    encoded_of,
+    in_one_pass,
+    with_progress,
+)
+from bert_secrets_jax.analyses.declaration import ANALYSES
+from bert_secrets_jax.brief import MENDABLE
 from bert_secrets_jax.checks import check_rules
 from bert_secrets_jax.compute import Compute
 from bert_secrets_jax.data.corpus import similarity_sample
@@ -23,16 +37,218 @@ from bert_secrets_jax.files import sha256
 from bert_secrets_jax.finetune.config import FinetuneConfig
 from bert_secrets_jax.finetune.outcome import OUTCOME, Finetuned, mend_tables
 from bert_secrets_jax.finetune.train import finetune, remove_unknown
+from bert_secrets_jax.measure.catalogue import (
+    CATALOGUE,
+    RELATIONS,
+    Described,
+    change,
+    measure_change,
+    named,
+)
+from bert_secrets_jax.measure.links import LinkScores, directions, link_scores, with_random_links
+from bert_secrets_jax.measure.tables import HeadTable
 from bert_secrets_jax.model import hub
 from bert_secrets_jax.model.config import MASKED_LM, BertConfig
 from bert_secrets_jax.model.weights import Pretrained, fingerprint, from_pretrained
 from bert_secrets_jax.programs import inputs
-from bert_secrets_jax.programs.given import Given
-from bert_secrets_jax.programs.passes import SharedSettings, own_code
-from bert_secrets_jax.programs.study import Study
-from bert_secrets_jax.runs.call import Call, call
-from bert_secrets_jax.runs.input import an_input
+from bert_secrets_jax.programs.given import Given, Study
+from bert_secrets_jax.runs.call import Call, an_input, call
 from bert_secrets_jax.runs.run import digest
+
+# This needs maps that are padded as in the authors' notebook, so it has a pass of its own.
+_PADDED = 'cosine (padded)'
+_Keys = dict[str, dict[str, Any]]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SharedSettings(TextSettings):
+    """The settings of a run, by which sections share the passes over its texts."""
+
+    given: Given
+
+    def tables(self, pretrained, texts, statistics):
+        return measured_before(self.given, statistics)[0]
+
+    def changes(self, pretrained, tuned, texts, statistics):
+        if tuned is None:
+            return {}
+        seeds = self.given.study.seeds
+        return {str(seed): tables_after(self.given, seed, statistics) for seed in seeds}
+
+    def links(self, pretrained, texts, relations, statistics, *, draws, seed):
+        return measured_before(self.given, statistics, list(directions(RELATIONS)))
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Measured:
+    """The outcome of one pass for one statistic, or for random links: the parts of their tests."""
+
+    FORMAT: ClassVar[int] = 3
+
+    table: HeadTable | None = None
+    scores: LinkScores | None = None
+
+
+def measured_before(
+    given: Given, described: Sequence[Described], titles: Sequence[str] = ()
+) -> tuple[dict[str, HeadTable], dict[str, LinkScores]]:
+    """Return tables of statistics of the model as it is, by name, and parts of tests of relations.
+
+    The relations are those of section 4.5, by the titles of their directions.
+    """
+    classified = any(each.classifier is not None for each in described)
+    # Classes of patterns take longer to compile than all else, and have a pass of their own: the
+    # first picture does not wait for them.
+    others = [
+        each
+        for each in _wanted_by_others(given, 'wants')
+        if (each.classifier is not None) == classified
+    ]
+    of_each = {each.name: each for each in (*described, *others)}
+    keys = {name: statistic_key(given, each) for name, each in of_each.items()}
+    if titles or any(each.relations for each in others):
+        key = _on_texts(given) | {
+            'annotations': given.digest('annotations'),
+            'links': [given['links.draws'], given['seed']],
+        }
+        keys |= {_random(title): key for title in directions(RELATIONS)}
+
+    def compute(missing: Sequence[str]) -> dict[str, Measured]:
+        wanted = [each for name, each in of_each.items() if name in missing]
+        links = [title for title in directions(RELATIONS) if _random(title) in missing]
+        settings = _settings(given, bool(links) or any(each.annotated for each in wanted))
+        model, random, scores = given.value('pretrained'), {}, {}
+        encoded = with_random = encoded_of(model, given.value('texts'), settings, annotated=False)
+        if links:
+            how = {'draws': given['links.draws'], 'seed': given['seed']}
+            with_random, random = with_random_links(encoded, RELATIONS, **how)
+        tables = in_one_pass(model, with_random, wanted, settings, 'Attention', also=random)
+        if links:
+            scores = link_scores(encoded, RELATIONS, tables)
+        measured = {each.name: Measured(table=tables[each.name]) for each in wanted}
+        return measured | {_random(title): Measured(scores=scores[title]) for title in links}
+
+    names = [each.name for each in described]
+    kept = _kept(given, keys, compute, [*names, *map(_random, titles)])
+    scores = {title: kept[_random(title)].scores for title in titles}
+    return {name: kept[name].table for name in names}, scores
+
+
+def tables_after(given: Given, seed: int, described: Sequence[Described]) -> dict[str, HeadTable]:
+    """Return tables of the model of a seed, of its changes, and of comparisons, by name."""
+    tuned = {'finetuned': given.input('tuned').key, 'seed': seed}
+    asked = {each.name for each in described}
+    padded = _PADDED in asked
+    others = [] if padded else _wanted_by_others(given, 'compares')
+    of_each = {
+        name: each
+        for each in (*described, *others)
+        for name in [each.name, *[change(each.name)] * (not each.pairwise)]
+    }
+    keys = {
+        name: statistic_key(given, each) | tuned | {'of': name} for name, each in of_each.items()
+    }
+
+    def compute(missing: Sequence[str]) -> dict[str, Measured]:
+        wanted = list({of_each[name].name: of_each[name] for name in missing}.values())
+        settings = _settings(given, any(each.annotated for each in wanted))
+        settings = for_reading('notebook', settings) if padded else settings
+        model, texts = given.value('pretrained'), given.value('texts')
+        tables = measure_change(
+            model,
+            given.value('tuned').models[given.study.seeds.index(seed)],
+            with_progress(
+                batches_of(model, texts, settings, annotated=False), f'Change (seed {seed})'
+            ),
+            wanted,
+            mesh=settings.mesh,
+        )
+        return {name: Measured(table=table) for name, table in tables.items()}
+
+    wanted = [name for name, each in of_each.items() if each.name in asked]
+    kept = _kept(given, keys, compute, wanted)
+    return {name: measured.table for name, measured in kept.items()}
+
+
+def _kept(
+    given: Given,
+    keys: _Keys,
+    compute: Callable[[Sequence[str]], Mapping[str, Measured]],
+    asked: Sequence[str],
+) -> dict[str, Measured]:
+    """Measure what is missing in one pass; what others want, only if all of it can be."""
+    try:
+        return given.study.run.keep_each(Measured, keys, compute, wanted=asked)
+    except Exception as error:
+        own = {name: keys[name] for name in asked}
+        if own.keys() == keys.keys():
+            raise
+        # The section that wants what failed will say so.
+        logging.debug('Not measured together with others: %s', error)
+        return given.study.run.keep_each(Measured, own, compute)
+
+
+def _wanted_by_others(given: Given, wanted: Literal['wants', 'compares']) -> Iterator[Described]:
+    """Yield statistics that others want, of which it is known what they depend on."""
+    try:
+        sections = [ANALYSES[name] for name in given.study.watched]
+        described = [each for section in sections for each in getattr(section, wanted)(given)]
+    except MENDABLE as error:
+        # The section that wants it will say so.
+        logging.debug('Not measured now: %s', error)
+        return
+    for each in described:
+        try:
+            statistic_key(given, each)
+            yield each
+        except MENDABLE as error:
+            logging.debug('%s is not measured now: %s', each.name, error)
+
+
+def _settings(given: Given, annotated: bool) -> TextSettings:
+    """Return how texts are read; with annotations if words are wanted, and known."""
+    wanted = given.has_words and (annotated or given.study.has_trees)
+    annotations = given.value('annotations') if wanted else None
+    return TextSettings(**vars(given.study.compute()), annotations=annotations)
+
+
+def _on_texts(given: Given) -> dict[str, Any]:
+    """Return everything that each statistic of the model as it is depends on."""
+    digests = {'weights': given.digest('pretrained'), 'texts': given.digest('texts')}
+    return digests | {'max_length': given['encoding.max_length']}
+
+
+def statistic_key(given: Given, described: Described) -> dict[str, Any]:
+    """Return everything that a statistic depends on."""
+    key = {'statistic': described.name} | _on_texts(given)
+    if given.has_words and (described.annotated or given.study.has_trees):
+        key['annotations'] = given.digest('annotations')
+    if described.classifier is not None:
+        key['classifier'] = given.digest('classifier')
+    own = own_code(given)
+    if described.name in own:
+        key['code'] = own[described.name]
+    return key
+
+
+def own_code(given: Given) -> dict[str, str]:
+    """Return the digest of the file of each statistic of one's own, by the statistic's name."""
+
+    def find() -> dict[str, str]:
+        digests = {}
+        for name in given['statistics']:
+            module, colon, _ = name.partition(':')
+            if colon and name not in CATALOGUE:
+                own = named(name).name
+                digests[own] = sha256(sys.modules[module].__file__)
+        return digests
+
+    return given.study.once('own code', find)
+
+
+def _random(title: str) -> str:
+    return f'random links from {title}'
+
 
 # The settings `train` that are handed on to `finetune` in other ways.
 _NOT_OF_TRAINING = ('starts', 'num_seeds', 'max_examples', 'max_dev_examples', 'checkpoint_every')
@@ -65,10 +281,7 @@ def pretrained(given: Given) -> Call:
 
 
 def _is_masked_lm(given: Given) -> str:
-    def predicts(config: BertConfig) -> bool:
-        return config.head == MASKED_LM
-
-    is_one = given.fits('predicts wordpieces', predicts, unknown=False)
+    is_one = given.fits('predicts wordpieces', lambda c: c.head == MASKED_LM, unknown=False)
     return '' if is_one else 'a model with the head of a masked LM'
 
 
@@ -79,9 +292,7 @@ def masked_lm(given: Given) -> Call:
 
 
 def _pools(given: Given) -> str:
-    def pools(config: BertConfig) -> bool:
-        return config.pooling is not None and not config.pooling.refused
-
+    pools = lambda config: config.pooling is not None and not config.pooling.refused  # noqa: E731
     if given.fits('says how it pools', pools, unknown=False):
         return ''
     return 'a model that says how it pools, such as a folder of sentence-transformers'
@@ -242,13 +453,14 @@ def models(given: Given) -> Call:
     return Call(Finetuned.first, (every, count), name=f'tuned.first({count})')
 
 
-def _own_training(given: Given) -> str:
-    if given.study.as_it_is:
-        return 'models that this run fine-tunes (setting ablation.checkpoint=finetuned)'
-    return _classifier(given) or _training(given)
-
-
-@an_input(missing=_own_training, content=None)
+@an_input(
+    missing=lambda given: (
+        'models that this run fine-tunes (setting ablation.checkpoint=finetuned)'
+        if given.study.as_it_is
+        else _classifier(given) or _training(given)
+    ),
+    content=None,
+)
 def tuned_here(given: Given) -> Call:
     """Return the fine-tunings for what compares them with others that are trained in this run."""
     return given.input('tuned')
@@ -286,12 +498,11 @@ def train(given: Given) -> Call:
     """Return the training examples: `train.max_examples` of them."""
     every = _reading(given, 'train')
     every = dataclasses.replace(every, make=lambda: given.value('all_train'))
-    return given.draw(every, 'train.max_examples') if given['train.max_examples'] else every
+    return given.drawn(every, 'train.max_examples') if given['train.max_examples'] else every
 
 
 def _name_of_ablated(given: Given) -> str:
-    more = given['ablation.left_out_examples']
-    own = given.study.subject.texts
+    more, own = given['ablation.left_out_examples'], given.study.subject.texts
     return f'{own} and {more:,} texts that training left out' if more else ''
 
 
@@ -317,7 +528,7 @@ def _left_out(given: Given, setting: str, others: str) -> Call:
     """Return as many training texts as a setting says, neither trained on nor among others."""
     wanted, every = given[setting], given.input('all_train')
     left = call(unseen, every, given.input('train'), given.input(others))
-    drawn = given.draw(left, setting)
+    drawn = given.drawn(left, setting)
 
     def load() -> Any:
         if given.study.as_it_is:
@@ -403,7 +614,7 @@ def _trees(given: Given, part: str) -> Call:
     path, read = given[f'treebank.{part}'], call(treebank_sample, part)
     if path:
         read = call(read_treebank, path, bad_rows=given['data.bad_rows'])
-    return given.draw(read, f'treebank.max_{part}')
+    return given.drawn(read, f'treebank.max_{part}')
 
 
 @an_input(missing=_treebank, label=_name_of_treebank)
@@ -421,7 +632,7 @@ def dev_trees(given: Given) -> Call:
 def _words(given: Given) -> str:
     if given.has_words:
         return ''
-    language = given.foreign_to(language_of(given['linguistics.pipeline']))
+    language = given.foreign(language_of(given['linguistics.pipeline']))
     of = f' for {language}, or data.language if that is wrong' * bool(language)
     return f'a spaCy pipeline (setting linguistics.pipeline){of}, or data.source=treebank'
 

@@ -152,12 +152,18 @@ class Run:
 
         def waiting(seconds: float) -> None:
             nonlocal said
-            if seconds - said >= _SECONDS_BETWEEN_LINES:
-                said = seconds
-                logging.info(
-                    '%s computes %s: waiting for it (Ctrl-C stops only this run).',
-                    _owner(path), file.stem,
-                )  # fmt: skip
+            if seconds - said < _SECONDS_BETWEEN_LINES:
+                return
+            said, held = seconds, max(time.time() - path.stat().st_mtime, 0)
+            try:
+                owner = parse_json(path.read_text())
+                name = f'Process {owner["process"]} on {owner["host"]}'
+            except (ValueError, TypeError, KeyError):
+                name = 'Another process'
+            logging.info(
+                '%s, since %s, computes %s: waiting for it (Ctrl-C stops only this run).',
+                name, datetime.timedelta(seconds=round(held)), file.stem,
+            )  # fmt: skip
 
         with locked(path, waiting=waiting, pause=_SECONDS_BETWEEN_TRIES) as lock:
             if lock is not None:
@@ -165,14 +171,3 @@ class Run:
                 lock.write(json.dumps({'process': os.getpid(), 'host': platform.node()}))
                 lock.flush()
             yield
-
-
-def _owner(lock: pathlib.Path) -> str:
-    """Return who has a lock, and for how long, as far as the file tells."""
-    seconds = max(time.time() - lock.stat().st_mtime, 0)
-    try:
-        owner = parse_json(lock.read_text())
-        name = f'Process {owner["process"]} on {owner["host"]}'
-    except (ValueError, TypeError, KeyError):
-        name = 'Another process'
-    return f'{name}, since {datetime.timedelta(seconds=round(seconds))},'

@@ -16,9 +16,8 @@ from bert_secrets_jax.data.tasks import Text, as_examples
 from bert_secrets_jax.measure.catalogue import Described
 from bert_secrets_jax.measure.statistics import attention_to
 from bert_secrets_jax.model.weights import Pretrained
-from bert_secrets_jax.runs.call import Call, call
+from bert_secrets_jax.runs.call import Call, an_input, call
 from bert_secrets_jax.runs.findings import extreme
-from bert_secrets_jax.runs.input import an_input
 from bert_secrets_jax.runs.result import HeadMarks, Result
 
 TITLE = 'attention to listed words'
@@ -73,7 +72,7 @@ class ListedWords(Result):
         'file': {'path': True, 'help': 'A file of words, one on each line.'},
         'updates': {'default': 20, 'range': [1, 1000], 'smoke': 2, 'help': 'Steps of the fit.'},
     },
-    cost=lambda given: given.one_pass('listed words', 1, 1, 1),
+    cost=lambda given: 1 * given.tokens('texts'),
 )
 def listed_words(
     pretrained: Pretrained,

@@ -9,9 +9,9 @@ import pytest
 
 import bert_secrets_jax as bs
 from bert_secrets_jax.analyses.declaration import ANALYSES
-from bert_secrets_jax.configs import base, declared, ranges, schema
-from bert_secrets_jax.programs import cli, titles
-from bert_secrets_jax.runs.input import INPUTS
+from bert_secrets_jax.configs import base, declared, schema
+from bert_secrets_jax.programs import cli
+from bert_secrets_jax.runs.call import INPUTS
 
 
 @pytest.fixture
@@ -21,10 +21,10 @@ def added(monkeypatch, tmp_path):
     for name in ('ListedWords', 'listed_words', 'read_words'):
         monkeypatch.setattr(bs.analyses, name, getattr(module, name), raising=False)
     folder = pathlib.Path(module.__file__).parent
-    own = [each for each in declared.read(folder) if each.section == 'listed_words']
-    every = {**titles.sections(), **{each.section: each for each in own}}
-    monkeypatch.setattr(titles, 'sections', lambda: every)
-    for name, fields in own[0].settings.items():
+    own = declared.sections(folder)['listed_words']
+    every = {**declared.sections(), 'listed_words': own}
+    monkeypatch.setattr(declared, 'sections', lambda: every)
+    for name, fields in own.settings.items():
         setting = schema._setting(f'listed_words.{name}', fields)
         monkeypatch.setitem(schema.SETTINGS, setting.name, setting)
     yield
@@ -84,4 +84,4 @@ def test_its_help_and_settings(added, capsys):
     assert config.listed_words.updates == 2
     config.listed_words.updates = 0
     with pytest.raises(ValueError, match='listed_words.updates=0 must be a whole number'):
-        ranges.check(config)
+        schema.check(config)

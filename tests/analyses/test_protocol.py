@@ -15,9 +15,8 @@ from bert_secrets_jax.analyses.common.claims import claims_over_tasks
 from bert_secrets_jax.analyses.special_tokens import SpecialTokens
 from bert_secrets_jax.analyses.verdicts import HOLDS, UNDECIDED
 from bert_secrets_jax.names import filled
-from bert_secrets_jax.programs.sections import SECTIONS
-from bert_secrets_jax.report.grids import figure_numbers, grids, traced
-from bert_secrets_jax.report.page import Part, write_page
+from bert_secrets_jax.programs.report import SECTIONS
+from bert_secrets_jax.report.page import Part, figure_numbers, grids, traced, write_page
 from bert_secrets_jax.runs import store
 from tests.conftest import random_params, relative
 from tests.words import MOST_AT_LOAD, MOST_WORDS, count_words, longest_sentence, texts_of

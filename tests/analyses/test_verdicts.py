@@ -27,7 +27,7 @@ from bert_secrets_jax.analyses.verdicts import (
     verdict,
 )
 from bert_secrets_jax.measure.tables import HeadTable
-from bert_secrets_jax.programs.sections import SECTIONS
+from bert_secrets_jax.programs.report import SECTIONS
 from bert_secrets_jax.stats import significance
 from bert_secrets_jax.stats.influence import MeanEffect
 from tests.analyses import worlds

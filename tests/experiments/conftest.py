@@ -16,9 +16,9 @@ from absl import logging
 from bert_secrets_jax.files import csv_text
 from bert_secrets_jax.plots import figure
 from bert_secrets_jax.programs import cli, conversation
-from bert_secrets_jax.programs.sections import SECTIONS
+from bert_secrets_jax.programs.given import Study
+from bert_secrets_jax.programs.report import SECTIONS
 from bert_secrets_jax.programs.settings import assign
-from bert_secrets_jax.programs.study import Study
 from bert_secrets_jax.report.page import file_name
 from tests.conftest import ROOT
 
@@ -51,7 +51,7 @@ def run_here(monkeypatch):
         file, _, variant = given.pop('config').partition(':')
         workdir, sections = given.pop('workdir'), given.pop('sections', '')
         chosen = sections.split(',') if sections else None if program == 'reproduce' else [program]
-        config = cli.CONFIGS[pathlib.Path(file).stem].get_config(*[variant] * bool(variant))
+        config = cli.CONFIGS[pathlib.Path(file).stem](*[variant] * bool(variant))
         for name, value in given.items():
             assign(config, name.removeprefix('config.'), value)
         said, stopped = io.StringIO(), ''

@@ -5,9 +5,9 @@ import re
 
 import pytest
 
-from bert_secrets_jax.configs import base
-from bert_secrets_jax.programs import cli, titles
-from bert_secrets_jax.programs.sections import SECTIONS
+from bert_secrets_jax.configs import base, declared
+from bert_secrets_jax.programs import cli
+from bert_secrets_jax.programs.report import SECTIONS
 from tests.conftest import ROOT
 from tests.experiments.conftest import error_line, run
 
@@ -31,13 +31,13 @@ def test_every_launcher_has_a_program():
     names = {path.stem for path in LAUNCHERS}
     tools = {'annotate', 'train_patterns'}
     # Without a clone the same under the same names; the report of all sections is `reproduce` here.
-    assert names - tools - {'section', 'reproduce'} < set(titles.programs())
+    assert names - tools - {'section', 'reproduce'} < set(declared.programs())
     assert {'reproduce', 'section', 'compare', 'serve', *tools} < names
 
 
 def test_one_launcher_lists_every_section():
     shown = run('section', '--help', ok=False).stdout
-    assert {*titles.sections()} == {*SECTIONS}
+    assert {*declared.sections()} == {*SECTIONS}
     for name, section in SECTIONS.items():
         assert re.search(rf'^  {name} +{re.escape(section.question)}$', shown, re.MULTILINE), name
     assert '\n  --workdir: ' in shown

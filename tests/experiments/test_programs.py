@@ -13,7 +13,7 @@ import time
 import pytest
 
 import bert_secrets_jax as bs
-from bert_secrets_jax.programs.sections import SECTIONS
+from bert_secrets_jax.programs.report import SECTIONS
 from tests.conftest import ROOT
 from tests.experiments.conftest import check_lines, checkpoints, kept, read, run
 from tests.experiments.conftest import settings as of_default_sections
@@ -47,7 +47,7 @@ def test_results_are_files(finished):
     # Every table and figure belongs to a section, which takes it away when it is stale.
     listed = {
         file for part in json.loads((workdir / 'outputs.json').read_text()).values()
-        for file in part['files']
+        for file in part['sha256_of']
     }  # fmt: skip
     shown = [*workdir.glob('*.csv'), *workdir.glob('f*s/*.*')]
     assert listed == {file.relative_to(workdir).as_posix() for file in shown} and len(listed) > 150

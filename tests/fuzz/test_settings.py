@@ -8,7 +8,7 @@ import pytest
 from hypothesis import event, example, given, settings
 from hypothesis import strategies as st
 
-from bert_secrets_jax.configs import base, ranges
+from bert_secrets_jax.configs import base, schema
 from bert_secrets_jax.configs.schema import SETTINGS
 from bert_secrets_jax.programs.settings import assign
 from bert_secrets_jax.ranges import Range
@@ -39,7 +39,7 @@ def taken(name: str, value: Any) -> Any:
     """Return the value of a setting as the package has it."""
     config = base.get_config()
     assign(config, name, value)
-    ranges.check(config)
+    schema.check(config)
     part: Any = config.to_dict()
     for key in name.split('.'):
         part = part[key]

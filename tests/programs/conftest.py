@@ -3,13 +3,12 @@
 import pytest
 
 from bert_secrets_jax.analyses.declaration import ANALYSES, Analysis, with_subject
-from bert_secrets_jax.configs import base, paper
+from bert_secrets_jax.configs import base
 from bert_secrets_jax.programs import api, conversation, report
+from bert_secrets_jax.programs.given import Study
 from bert_secrets_jax.programs.sources import Given
-from bert_secrets_jax.programs.study import Study
-from bert_secrets_jax.runs.call import Call
+from bert_secrets_jax.runs.call import INPUTS, Call, Input
 from bert_secrets_jax.runs.folder import open_folder
-from bert_secrets_jax.runs.input import INPUTS, Input
 
 
 @pytest.fixture(autouse=True)
@@ -22,7 +21,7 @@ def quiet(monkeypatch):
 
 @pytest.fixture
 def study(checkpoint, glue_dir, tmp_path):
-    config = paper.get_config('mrpc')
+    config = base.paper('mrpc')
     config.model.name, config.data.glue_dir = str(checkpoint), str(glue_dir)
     config.encoding.max_length = 24
     config.linguistics.pipeline = ''

@@ -6,10 +6,9 @@ import numpy as np
 import pytest
 
 from bert_secrets_jax.ablation import resumable
-from bert_secrets_jax.programs.report import write_report
-from bert_secrets_jax.programs.sections import applicable
+from bert_secrets_jax.programs.given import Study
+from bert_secrets_jax.programs.report import applicable, write_report
 from bert_secrets_jax.programs.sources import Given
-from bert_secrets_jax.programs.study import Study
 from bert_secrets_jax.runs.folder import open_folder
 
 

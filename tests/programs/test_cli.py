@@ -8,9 +8,9 @@ import sys
 import pytest
 
 import bert_secrets_jax as bs
-from bert_secrets_jax.configs import base, schema
-from bert_secrets_jax.programs import cli, conversation, inputs, settings, titles
-from bert_secrets_jax.programs.sections import SECTIONS
+from bert_secrets_jax.configs import base, declared, schema
+from bert_secrets_jax.programs import cli, conversation, inputs, settings
+from bert_secrets_jax.programs.report import SECTIONS
 from tests.conftest import ROOT
 from tests.experiments.conftest import error_line, run
 
@@ -29,7 +29,7 @@ def test_help_fits_one_screen(capsys):
     text, whole = said(capsys, '--help'), said(capsys, '--helpfull')
     lines = text.splitlines()
     assert len(lines) <= 45 and max(map(len, lines)) <= 100
-    names = [*titles.programs(), *titles.groups()]
+    names = [*declared.programs(), *declared.groups()]
     for name in [*names, *cli.CONFIGS, 'interactions (*)', 'prune (2 min)']:
         assert name in text, name
     for program in ('report', 'serve'):
@@ -39,7 +39,7 @@ def test_help_fits_one_screen(capsys):
 
 
 def test_each_program_says_what_it_answers(capsys):
-    for name, what in titles.programs().items():
+    for name, what in declared.programs().items():
         text = said(capsys, name, '--help')
         assert what in text and f'\n  bert-secrets {name} ' in text
     assert 'relations         verb and subject' in said(capsys, 'report', '-h')
@@ -47,7 +47,7 @@ def test_each_program_says_what_it_answers(capsys):
     assert '--texts' not in said(capsys, 'across', '--help')
     text = said(capsys, 'prune', '--help')
     assert 'prune.draws=' in text and 'train.epochs' not in text
-    for each in titles.sections().values():
+    for each in declared.sections().values():
         for own in each.reads:
             assert any(name.startswith(own) for name in SETTINGS), own
 
@@ -86,7 +86,7 @@ def test_every_program_is_a_section_or_a_command(monkeypatch, tmp_path):
     monkeypatch.setattr(conversation, 'answer', lambda studies, chosen: done.append(chosen))
     monkeypatch.setattr(conversation, 'enable_cache', str)
     monkeypatch.setattr(conversation, 'serve_maps', lambda study, **how: done.append('serve'))
-    for program in titles.programs():
+    for program in declared.programs():
         if program not in ('settings', 'compare'):
             cli.main([program, f'--out={tmp_path}'])
     sections = [chosen[0] for chosen in done if isinstance(chosen, list)]

@@ -5,7 +5,7 @@ import shutil
 import pytest
 
 import bert_secrets_jax as bs
-from bert_secrets_jax.configs import paper
+from bert_secrets_jax.configs import base
 from bert_secrets_jax.programs import conversation
 from bert_secrets_jax.programs.settings import assign
 from bert_secrets_jax.runs.folder import open_folder
@@ -17,7 +17,7 @@ def fails(checkpoint, glue_dir, tmp_path):
     """Return a function that runs sections and returns what a program ends with."""
 
     def fails(*settings, sections=('special_tokens',), workdir=tmp_path / 'run'):
-        config = paper.get_config('mrpc')
+        config = base.paper('mrpc')
         given = {'model.name': str(checkpoint), 'data.glue_dir': str(glue_dir)}
         given['encoding.max_length'] = 24
         for name, value in (given | dict(settings)).items():
@@ -113,7 +113,7 @@ def test_folders_of_something_else_are_refused(fails, tmp_path):
 
 
 def test_a_folder_that_is_deleted_meanwhile_is_named(checkpoint, glue_dir, tmp_path):
-    folder, config = tmp_path / 'run', paper.get_config('mrpc')
+    folder, config = tmp_path / 'run', base.paper('mrpc')
     assign(config, 'model.name', str(checkpoint))
     assign(config, 'data.glue_dir', str(glue_dir))
 

@@ -10,11 +10,11 @@ import pytest
 from flax.traverse_util import flatten_dict
 
 import bert_secrets_jax as bs
-from bert_secrets_jax.configs import base, paper, quickstart
+from bert_secrets_jax.configs import base
 from bert_secrets_jax.programs import cli, lines, settings
-from bert_secrets_jax.programs.sections import SECTIONS
+from bert_secrets_jax.programs.given import Study
+from bert_secrets_jax.programs.report import SECTIONS
 from bert_secrets_jax.programs.sources import Given
-from bert_secrets_jax.programs.study import Study
 from bert_secrets_jax.runs.call import plain
 from bert_secrets_jax.runs.result import Result
 from tests.conftest import parameters_of
@@ -28,7 +28,7 @@ def of_table():
 
 
 def changed():
-    config = quickstart.get_config()
+    config = base.quickstart()
     config.data.max_examples, config.train.max_examples = 20, 30
     config.ablation.choose_examples = config.importance.max_examples = 10
     config.ablation.left_out_examples = 10
@@ -41,9 +41,9 @@ def changed():
 
 
 CONFIGS = {
-    'quickstart': quickstart.get_config,
-    'smoke': lambda: quickstart.get_config('smoke'),
-    'paper': lambda: paper.get_config('rte'),
+    'quickstart': base.quickstart,
+    'smoke': lambda: base.quickstart('smoke'),
+    'paper': lambda: base.paper('rte'),
     'table': of_table,
     'changed': changed,
 }

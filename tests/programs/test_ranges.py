@@ -2,7 +2,7 @@
 
 import pytest
 
-from bert_secrets_jax.configs import base, paper, quickstart, ranges
+from bert_secrets_jax.configs import base, schema
 from bert_secrets_jax.configs.schema import SETTINGS
 from bert_secrets_jax.programs.settings import assign
 from bert_secrets_jax.ranges import Range
@@ -15,10 +15,10 @@ def test_every_number_has_a_range():
         assert is_number == (isinstance(each.allowed, Range) and not each.joined), name
 
 
-@pytest.mark.parametrize('make', [base.get_config, paper.get_config, quickstart.get_config])
+@pytest.mark.parametrize('make', [base.get_config, base.paper, base.quickstart])
 def test_what_ships_is_in_range(make):
-    ranges.check(make())
-    ranges.check(make('smoke' if make is not paper.get_config else 'mrpc:smoke'))
+    schema.check(make())
+    schema.check(make('smoke' if make is not base.paper else 'mrpc:smoke'))
 
 
 def test_all_that_is_wrong_is_named_at_once():
@@ -26,7 +26,7 @@ def test_all_that_is_wrong_is_named_at_once():
     config.train.epochs, config.train.clip, config.data.labels = -1, -0.5, (1, 2)
     config.data.source = 'glew'
     with pytest.raises(ValueError) as refusal:
-        ranges.check(config)
+        schema.check(config)
     for said in (
         'train.epochs=-1 must be a whole number from 1 to ', 'train.clip=-0.5',
         'data.labels=(1, 2)', "data.source='glew' must be 'glue', ", '(Did you mean glue?)',
@@ -47,4 +47,4 @@ def test_numbers_that_do_not_fit_are_named(name, value, message):
     config = base.get_config()
     assign(config, name, value)
     with pytest.raises(ValueError, match=message):
-        ranges.check(config)
+        schema.check(config)

@@ -11,11 +11,9 @@ import pytest
 from bert_secrets_jax.brief import TooFewTextsError
 from bert_secrets_jax.configs import base
 from bert_secrets_jax.programs import inputs, report
+from bert_secrets_jax.programs.given import Pace, Study
 from bert_secrets_jax.programs.sources import Given
-from bert_secrets_jax.programs.study import Study
-from bert_secrets_jax.runs.call import Call, call
-from bert_secrets_jax.runs.cost import Cost, Pace
-from bert_secrets_jax.runs.input import INPUTS, Input
+from bert_secrets_jax.runs.call import INPUTS, Call, Input, call
 from bert_secrets_jax.runs.result import HeadMarks, Result, Subject
 from tests.programs.conftest import fake
 
@@ -110,8 +108,8 @@ def test_too_few_texts_for_one_section_are_no_failure(answer, run):
 
 
 def test_what_the_language_leaves_out_is_on_the_page(answer, run, monkeypatch):
-    monkeypatch.setattr(Given, 'foreign', 'German (de)')
-    foreign = fake(fine, needs=(lambda given: f'texts in English, not in {given.foreign}',))
+    monkeypatch.setattr(Given, 'foreign', lambda given, known='en': 'German (de)')
+    foreign = fake(fine, needs=(lambda given: f'texts in English, not in {given.foreign()}',))
     answer({'a': foreign, 'b': fake(fine, needs=(lambda given: 'labels',)), 'c': FINE})
     assert headings(run) == ['a (left out)', 'About seed 0']
     reason = '<p>Left out: a needs texts in English, not in German (de).</p>'
@@ -175,7 +173,7 @@ def test_the_page_is_written_after_every_section(answer, run, caplog, monkeypatc
 
         return fake(look, title=name, file=name, cost=lambda given: costs[name])
 
-    costs = {'a': {}, 'b': {'x': Cost(120)}, 'c': {'y': Cost(240)}}
+    costs = {'a': 0, 'b': 120, 'c': 240}
     with caplog.at_level(logging.INFO, logger='absl'):
         answer({name: looks(name) for name in costs})
     said = [each for each in caplog.messages if each.startswith(('Section', 'First'))]

@@ -13,7 +13,7 @@ import pathlib, signal, sys, time
 # A shell without job control leaves it ignored.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 from bert_secrets_jax.files import write_atomically
-from bert_secrets_jax.programs.launch import interruptible
+from bert_secrets_jax.programs.cli import interruptible
 with interruptible():
     try:
         print('started', flush=True)

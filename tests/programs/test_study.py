@@ -12,16 +12,14 @@ import pytest
 
 import bert_secrets_jax as bs
 from bert_secrets_jax.analyses.declaration import ANALYSES
-from bert_secrets_jax.configs import ranges
+from bert_secrets_jax.configs import schema
 from bert_secrets_jax.measure.catalogue import named
-from bert_secrets_jax.programs import inputs, sections, sources
-from bert_secrets_jax.programs.passes import measured_before, statistic_key
+from bert_secrets_jax.programs import inputs, report, sources
+from bert_secrets_jax.programs.given import Study
 from bert_secrets_jax.programs.report import write_report
-from bert_secrets_jax.programs.sources import Given
-from bert_secrets_jax.programs.study import Study
-from bert_secrets_jax.runs.call import call
+from bert_secrets_jax.programs.sources import Given, measured_before, statistic_key
+from bert_secrets_jax.runs.call import INPUTS, call
 from bert_secrets_jax.runs.folder import open_folder
-from bert_secrets_jax.runs.input import INPUTS
 from tests.analyses.conftest import with_outliers
 from tests.conftest import relative
 from tests.experiments.conftest import check_lines
@@ -235,14 +233,14 @@ def with_words(study, masked_lm, tmp_path):
 
 def test_a_model_without_such_a_head_is_not_asked_for_words(study):
     with pytest.raises(ValueError, match='masked_lm needs a model with the head of a masked LM'):
-        sections.check(study, ['masked_lm'])
+        report.check(study, ['masked_lm'])
     study.config.model.name = 'no such folder'
-    assert 'masked_lm' not in sections.applicable(study)
+    assert 'masked_lm' not in report.applicable(study)
 
 
 def test_the_masked_lm_is_asked_as_it_is(with_words):
     """Kept once, and without the head for everything else."""
-    assert 'masked_lm' in sections.applicable(with_words)
+    assert 'masked_lm' in report.applicable(with_words)
     found = Given(with_words).answer('masked_lm')
     assert not found.after
     assert {name for name in kept(with_words) if 'masked' in name} == {'masked_LM'}
@@ -296,7 +294,7 @@ NEEDS = {
 def test_what_sections_need_of_a_model_is_told_before_anything_is_trained(
     study, monkeypatch, give, section
 ):
-    sections.check(study, [section])
+    report.check(study, [section])
     monkeypatch.setattr(outliers.layer_norm, 'ends_with_norm', lambda config: False)
     shared = relative(value(study, 'pretrained').config, 'albert')
     albert = dataclasses.replace(value(study, 'pretrained'), bert=bs.Bert(shared))
@@ -304,9 +302,9 @@ def test_what_sections_need_of_a_model_is_told_before_anything_is_trained(
     # Facts about another model with the same weights.
     study.run.forget()
     shutil.rmtree(study.folder / 'kept')
-    assert section not in sections.applicable(study)
+    assert section not in report.applicable(study)
     with pytest.raises(ValueError, match=f'{section} {NEEDS[section]}'):
-        sections.check(study, [section])
+        report.check(study, [section])
 
 
 def test_own_texts_are_called_as_the_user_says(study, tmp_path):
@@ -371,7 +369,7 @@ def test_tags_are_learnt(study, tmp_path):
     assert result.metrics == ('word_accuracy', 'f1_macro')
     assert value(study, 'tuned').label_names == ('DET', 'NOUN', 'VERB')
     for name in ('ablate', 'ablate_seeds', 'interactions', 'gates'):
-        assert 'one label of each text' in sections.missing(study, name)
+        assert 'one label of each text' in report.missing(study, name)
 
 
 @pytest.mark.slow
@@ -428,7 +426,7 @@ def test_a_search_of_ones_own(study, model, tmp_path):
     files = [str(tmp_path / name) for name in ('queries.jsonl', 'corpus.jsonl', 'qrels.tsv')]
     study.config.retrieval.files = tuple(files)
     other = Study(study.config, open_folder(tmp_path / 'own', study.config.to_dict()))
-    assert not sections.missing(other, 'retrieval')
+    assert not report.missing(other, 'retrieval')
     (answers,) = write_report([other], ['retrieval'])
     found = answers.results['retrieval']
     assert found.documents == 3 and found.subject.texts == 'queries'
@@ -443,23 +441,23 @@ def test_a_search_of_ones_own(study, model, tmp_path):
 
 
 def test_gates_need_what_is_trained_here(study):
-    assert not sections.missing(study, 'gates')
-    assert 'gates' not in sections.chosen_of(study, ['all'])[0]
+    assert not report.missing(study, 'gates')
+    assert 'gates' not in report.chosen_of(study, ['all'])[0]
     study.config.data.source, study.config.data.file = 'file', 'mine.csv'
     study.config.data.label, study.config.ablation.checkpoint = 'label', 'model'
-    assert 'labelled texts to train on' in sections.missing(study, 'gates')
+    assert 'labelled texts to train on' in report.missing(study, 'gates')
 
 
 def test_who_scores_minimal_pairs(study, give, monkeypatch):
     """A masked LM, or a classifier with the class of good texts; the embedded ones are English."""
-    needed = functools.partial(sections.missing, name='minimal_pairs')
+    needed = functools.partial(report.missing, name='minimal_pairs')
     assert 'or a classifier and the class of good texts' in needed(study)
     study.config.minimal_pairs.label = 'yes'
     assert not needed(study)
     tuned = bs.with_classifier(value(study, 'pretrained'), ('no', 'yes'))
     give('model', tuned)
     assert "of 'yes'" in Given(study).answer('minimal_pairs').scored_by
-    monkeypatch.setattr(Given, 'foreign', 'German (de)')
+    monkeypatch.setattr(Given, 'foreign', lambda given, known='en': 'German (de)')
     assert (
         needed(study) == 'minimal pairs that suit texts and tokenizer (setting minimal_pairs.file)'
     )
@@ -478,7 +476,7 @@ def test_without_labels_patching_is_of_an_embedding(study, model, tmp_path, monk
     data.source, data.file, data.text_a = 'file', str(tmp_path / 'own.csv'), 'text_a'
     words = ('cat', 'dog', 'bird', 'house', 'teacher')
     (tmp_path / 'own.csv').write_text('text_a\n' + ''.join(f'the {each} ran .\n' for each in words))
-    needed = functools.partial(sections.missing, name='patching')
+    needed = functools.partial(report.missing, name='patching')
     assert needed(study).endswith('or a model that says how it pools')
     study.config.model.name = str(tmp_path / 'embedder')
     other = Study(study.config, study.folder)
@@ -503,7 +501,7 @@ def test_sentences_of_a_treebank_bring_their_words(study, tmp_path):
     other = Study(study.config, open_folder(tmp_path / 'own', study.config.to_dict()))
     given = Given(other)
     assert not INPUTS['annotations'].missing(given) and INPUTS['tuned'].missing(given)
-    assert given.foreign == 'German (de)'
+    assert given.foreign() == 'German (de)'
     (answers,) = write_report([other], ['features'])
     found = answers.results['features']
     assert (
@@ -516,7 +514,7 @@ def test_sentences_of_a_treebank_bring_their_words(study, tmp_path):
     assert found.names == ['noun', 'verb', 'subject']
     assert found.notes()[-1].endswith(': pronouns, objects, negations, punctuation.')
     data.source, data.file, study.config.linguistics.pipeline = 'corpus', None, 'en_core_web_sm'
-    assert 'for German (de), or data.language if' in sections.missing(
+    assert 'for German (de), or data.language if' in report.missing(
         Study(study.config, study.folder), 'features'
     )
 
@@ -532,5 +530,5 @@ def test_schedules_have_names_and_rates_of_their_own(study, caplog):
     for value in ('', 'linear,linear'):
         own.schedules = value
         with pytest.raises(ValueError, match='at least one of these, each once') as found:
-            ranges.check(study.config)
+            schema.check(study.config)
         assert str(found.value).count('where_it_changes') == 1

@@ -15,8 +15,7 @@ from bert_secrets_jax import plots
 from bert_secrets_jax.measure.colours import Colours
 from bert_secrets_jax.measure.token_maps import TokenMaps
 from bert_secrets_jax.plots.kinds import look
-from bert_secrets_jax.report.grids import figure_numbers, grids, traced
-from bert_secrets_jax.report.page import Part, Picture
+from bert_secrets_jax.report.page import Part, Picture, figure_numbers, grids, traced
 from bert_secrets_jax.runs.result import HeadMarks
 from tests.conftest import rarely
 from tests.report.conftest import colours, count, press, texts, wait_until, widest

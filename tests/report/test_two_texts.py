@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 import bert_secrets_jax as bs
-from bert_secrets_jax.report.two_texts import patched_heads, two_texts
-from bert_secrets_jax.report.typed import check_texts, page_of, serve
+from bert_secrets_jax.report.typed import check_texts, page_of, patched_heads, serve, two_texts
 from tests.report.conftest import wait_until
 from tests.report.test_typed import asked, running
 

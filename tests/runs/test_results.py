@@ -5,7 +5,7 @@ import pytest
 
 import bert_secrets_jax as bs
 from bert_secrets_jax.files import checksums, sealed, write_csv, write_json
-from bert_secrets_jax.runs import results
+from bert_secrets_jax.runs import folder as results
 from tests.fuzz.broken import logged
 
 
@@ -48,7 +48,7 @@ def test_frames_of_several_tasks_are_one(tmp_path):
 def folder(tmp_path):
     """A run with one table, and the record of what was written."""
     write_csv(tmp_path / 'a.csv', ('token', 'value'), [('-', 1.5), ('=x', 2.5), ('cat', -3.0)])
-    noted = {'files': ['a.csv'], 'sha256_of': checksums(tmp_path)}
+    noted = {'sha256_of': checksums(tmp_path)}
     write_json(tmp_path / 'outputs.json', {'a': sealed(noted)})
     (tmp_path / 'config.json').write_text('{}')
     return tmp_path
@@ -94,12 +94,11 @@ def test_a_damaged_record_of_outputs_is_told_and_tables_are_read(folder):
     'part',
     [
         {},
-        {'files': ['../a.csv'], 'sha256_of': {}},
-        {'files': ['/etc/passwd'], 'sha256_of': {}},
-        {'files': [], 'sha256_of': ['a.csv']},
-        {'files': [], 'sha256_of': {'../a.csv': ''}},
-        {'files': [], 'sha256_of': {}, 'pictures': [['../a', 'b']]},
-        {'files': [], 'sha256_of': {}, 'pictures': [['a']]},
+        {'sha256_of': {'/etc/passwd': ''}},
+        {'sha256_of': ['a.csv']},
+        {'sha256_of': {'../a.csv': ''}},
+        {'sha256_of': {}, 'pictures': [['../a', 'b']]},
+        {'sha256_of': {}, 'pictures': [['a']]},
     ],
 )
 def test_a_record_that_names_files_of_others_is_not_used(tmp_path, part):

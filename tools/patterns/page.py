@@ -20,14 +20,24 @@ from collections.abc import Callable, Iterator, Sequence
 from importlib import resources
 from typing import Any
 
-from bert_secrets_jax.files import locked, write_csv
-from bert_secrets_jax.local import Handler, Refused, start
+from bert_secrets_jax.files import locked, parse_json, write_csv
+from bert_secrets_jax.local import Handler, start
 from bert_secrets_jax.patterns.classes import CLASSES, TITLES
 from tools.patterns.maps import MapSample
 from tools.patterns.sample import labels_of, number_of, read_decisions, row_of, sheet
 
 # Seconds to wait for another process that writes the same file.
 _LOCK_PATIENCE = 5.0
+# Bytes of a request's body.
+_MOST_BYTES = 4096
+
+
+class Refused(ValueError):
+    """A request that changes nothing, with the status and the one line that answer it."""
+
+    def __init__(self, status: int, line: str):
+        super().__init__(line)
+        self.status = status
 
 
 class Labels:
@@ -190,6 +200,31 @@ class _Handler(Handler):
                 self._answer_state(self._undo)
             case _:
                 self.send_error(404)
+
+    def sent(self) -> Any:
+        """Return the body, as JSON."""
+        # A page of another site cannot send this type without being asked.
+        if self.headers.get_content_type() != 'application/json':
+            raise Refused(403, 'A body has the Content-Type application/json.')
+        sent = self.headers.get_all('Content-Length', [])
+        if not sent or 'Transfer-Encoding' in self.headers:
+            raise Refused(411, 'A body needs its Content-Length, and no Transfer-Encoding.')
+        if len(sent) > 1 or not (sent[0].isascii() and sent[0].isdecimal()):
+            raise Refused(400, 'Content-Length is one number.')
+        # Thousands of digits are no number to `int`.
+        length = int(sent[0]) if len(sent[0]) < 10 else _MOST_BYTES + 1
+        if length > _MOST_BYTES:
+            raise Refused(413, f'A body has at most {_MOST_BYTES} bytes.')
+        try:
+            body = self.rfile.read(length)
+        except TimeoutError:
+            raise Refused(408, f'The body took over {self.timeout:.0f} seconds.') from None
+        if len(body) < length:
+            raise Refused(400, f'The body has {len(body)} bytes and not {length}.')
+        try:
+            return parse_json(body.decode())
+        except ValueError as error:
+            raise Refused(400, f'The body is no JSON: {error}.') from error
 
     def _decide(self) -> dict:
         return self._labels.decide(*_decision(self.sent(), len(self._maps)))

@@ -12,8 +12,8 @@ from bert_secrets_jax.local import serve_until_stopped
 from bert_secrets_jax.patterns.classes import CLASSES, TITLES
 from bert_secrets_jax.patterns.classifier import save_classifier
 from bert_secrets_jax.patterns.correct import f1_of
+from bert_secrets_jax.programs.given import Study
 from bert_secrets_jax.programs.sources import Given
-from bert_secrets_jax.programs.study import Study
 from bert_secrets_jax.runs.run import digest
 from tools.patterns import page, rivals, sample
 from tools.patterns.fit import fit

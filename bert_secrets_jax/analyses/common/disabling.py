@@ -23,7 +23,6 @@ from bert_secrets_jax.data.tasks import Example
 from bert_secrets_jax.finetune.metrics import check_metrics, metrics_for
 from bert_secrets_jax.model.config import BertConfig
 from bert_secrets_jax.runs.call import Call, call
-from bert_secrets_jax.runs.cost import HEAD, MANY, Costs
 from bert_secrets_jax.runs.result import Finding, Result
 from bert_secrets_jax.stats import significance
 from bert_secrets_jax.stats.effects import Effects
@@ -191,12 +190,12 @@ def check_disabling(given) -> None:
     check_several(given.value('ablated'))
 
 
-def swept_cost(given, seeds: int) -> Costs:
+def swept_cost(given, seeds: int) -> float:
     """Return the work of sweeps over the models of so many seeds."""
-    heads = HEAD * given.heads
-    of_sets = {'heads': heads, 'layers': MANY * given.layers, 'one_head_left': heads}
+    heads = given.HEAD * given.heads
+    of_sets = {'heads': heads, 'layers': given.MANY * given.layers, 'one_head_left': heads}
     passes = sum(of_sets[name] for name in given['ablation.sets'])
-    return given.ablated() | {f'sweeps of {seeds}': given.over('ablated', seeds * passes, 10, 5)}
+    return seeds * passes * given.tokens('ablated')
 
 
 def assessed_metrics(classes: int, examples: Sequence[Example]) -> tuple[str, ...]:

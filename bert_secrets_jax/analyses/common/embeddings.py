@@ -8,7 +8,6 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from bert_secrets_jax.analyses.common import effects, marks
-from bert_secrets_jax.runs.cost import HEAD, MANY, Costs
 from bert_secrets_jax.runs.result import Result
 from bert_secrets_jax.stats.effects import Effects
 
@@ -53,10 +52,9 @@ class EmbeddingEffects(Result):
         return marks.mark_effects(leading, self.shape, rank=marks.SIMILARITY)
 
 
-def embedded_cost(given, name: str, texts: str, **of: Any) -> Costs:
-    """Return the work of embeddings of all texts of an input without each head and each layer."""
-    passes = HEAD * given.heads + MANY * given.layers
-    return {name: given.over(texts, passes, 12, 5, **of)}
+def embedded_cost(given, *texts: Any) -> float:
+    """Return the work of embeddings without each head and each layer; `texts` as in `tokens`."""
+    return (given.HEAD * given.heads + given.MANY * given.layers) * given.tokens(*texts)
 
 
 def _draw_leading(result: EmbeddingEffects, name: str):

@@ -175,7 +175,7 @@ def test_only_the_page_itself_is_answered(labelled):
     headers = local.Message()
     # The port that browsers leave out.
     headers['Host'] = 'localhost'
-    local.check_sender('GET', '/state', headers, 80)
+    assert not local.refusal('GET', '/state', headers, 80)
 
 
 def test_the_page_runs_its_own_script_alone(labelled):

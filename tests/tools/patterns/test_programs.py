@@ -2,7 +2,7 @@
 
 import pytest
 
-from bert_secrets_jax.programs.study import Study
+from bert_secrets_jax.programs.given import Study
 from tools.patterns import programs as patterns
 
 
