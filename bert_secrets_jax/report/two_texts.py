@@ -5,7 +5,7 @@ Shapes: T and S tokens of the two texts, L layers, N heads.
 
 import numpy as np
 
-from bert_secrets_jax.ablation.embedding import embed
+from bert_secrets_jax.ablation.embeddings import embed
 from bert_secrets_jax.ablation.patched_metrics import Metric, cosine, intact_answers
 from bert_secrets_jax.ablation.patching import DIRECTIONS, as_read, patch
 from bert_secrets_jax.compute import Compute
