@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
+from bert_secrets_jax.ablation.embeddings import assess_retrieval
 from bert_secrets_jax.ablation.masked_lm import assess_losses
 from bert_secrets_jax.ablation.outcomes import assess_outcomes
-from bert_secrets_jax.ablation.retrieval import assess_retrieval
 from bert_secrets_jax.stats import influence, over_runs, seeds, selection, sequential, student
 from bert_secrets_jax.stats.correlations import rank_agreement
 from bert_secrets_jax.stats.effects import Effects, Outcome

@@ -18,12 +18,11 @@ from bert_secrets_jax import lazy
 if TYPE_CHECKING:
     from bert_secrets_jax import analyses, paper, patterns, plots
     from bert_secrets_jax.ablation import masks
-    from bert_secrets_jax.ablation.attribution_patching import estimate_patches
     from bert_secrets_jax.ablation.contexts import mean_contexts
-    from bert_secrets_jax.ablation.embedding import embed
+    from bert_secrets_jax.ablation.embeddings import embed, similarities
     from bert_secrets_jax.ablation.masked_lm import MaskedLosses, masked_lm_losses
     from bert_secrets_jax.ablation.patched_metrics import Metric
-    from bert_secrets_jax.ablation.patching import Patched, patch
+    from bert_secrets_jax.ablation.patching import Patched, estimate_patches, patch
     from bert_secrets_jax.ablation.path_patching import PatchedPaths, patch_paths
     from bert_secrets_jax.ablation.resumable import sweep_examples
     from bert_secrets_jax.ablation.score_parts import (
@@ -37,7 +36,6 @@ if TYPE_CHECKING:
         replay_until_decided,
         sweep_until_decided,
     )
-    from bert_secrets_jax.ablation.similarity import similarities
     from bert_secrets_jax.ablation.sweep import Swept, sweep, sweep_batches
     from bert_secrets_jax.analyses import verdicts as claims
     from bert_secrets_jax.compute import Compute

@@ -15,7 +15,7 @@ from absl import logging
 
 import bert_secrets_jax as bs
 from bert_secrets_jax import processes
-from bert_secrets_jax.ablation import sweep
+from bert_secrets_jax.ablation import layers
 from bert_secrets_jax.ablation.resumable import sweep_examples
 from bert_secrets_jax.configs.schema import parse_axes
 from bert_secrets_jax.data.tasks import Example
@@ -69,7 +69,7 @@ def shares() -> Iterator[dict[str, np.ndarray]]:
     masks, 'share NAME', the operations of the program of one device by those of the program for all
     rows, and 'rows NAME', the first row and the end of what each device of this process holds.
     """
-    found, pieces = {}, {name: getattr(sweep, name) for name in ('close_layer', 'run_layer')}
+    found, pieces = {}, {name: getattr(layers, name) for name in ('close_layer', 'run_layer')}
 
     def noted(name, setting, *arguments):
         result = pieces[name](setting, *arguments)
@@ -95,12 +95,12 @@ def shares() -> Iterator[dict[str, np.ndarray]]:
         return result
 
     for name in pieces:
-        setattr(sweep, name, functools.partial(noted, name))
+        setattr(layers, name, functools.partial(noted, name))
     try:
         yield found
     finally:
         for name, piece in pieces.items():
-            setattr(sweep, name, piece)
+            setattr(layers, name, piece)
 
 
 def pruned(model, mesh) -> dict[str, np.ndarray]:

@@ -102,12 +102,6 @@ def close_layer(setting: Static, params, residual, changes, scope, heads, amount
 
 
 @_piece
-def leave_layer(setting: Static, params, residual, scope):
-    """Return the output [B, T, D] of an opened layer in which no head is disabled."""
-    return _rest(setting, params, residual, scope)
-
-
-@_piece
 def open_scores(setting: Static, params, hidden, scope):
     """Return the parts [B, P, N, T, S] of the scores, and the maps that each would give alone."""
     read = _attention_input(setting, params, hidden, scope)
@@ -260,4 +254,8 @@ def _output(setting: Static, params, context):
 
 
 def _rest(setting: Static, params, residual, scope):
+    """Return the output [B, T, D] of an opened layer in which no head is disabled."""
     return applied(encoder.RestOfLayer(setting.config), params, residual, scope)
+
+
+leave_layer = _piece(_rest)

@@ -85,8 +85,6 @@ def disable(config: BertConfig, sets: Iterable[Iterable[Place]]) -> Masks:
     ValueError if the model does not have one of them, TypeError if a head is given for a set.
     """
     sets = [list(heads) for heads in sets]
-    if any(np.ndim(head) != 1 for heads in sets for head in heads):
-        raise TypeError('Each set is a list of (layer, head): [[(0, 1)]] disables L1-H2 alone.')
     masks = _ones(config, len(sets))
     for mask, heads in zip(masks, sets, strict=True):
         for layer, head in heads:

@@ -14,8 +14,7 @@ Axes: M masks (of models, the first is the intact one), E examples, C classes (1
 """
 
 import dataclasses
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import jax
 import jax.numpy as jnp
@@ -78,25 +77,20 @@ def assess_outcomes(
         check_labels(each, labels, names)
     mend = ' (are the weights broken?)'
     check_numbers('logits and labels', *logits, labels, mend=mend)
-    of_models = [dict(_changes(np.asarray(each, np.float64), labels, seed)) for each in logits]
+    of_models = [_measured(np.asarray(each, np.float64), labels, seed) for each in logits]
     found = {}
-    for name in of_models[0]:
-        given = [each[name] for each in of_models if name in each]
-        alone = [assess_means(**each, names=names, seed=seed) for each in given]
-        if len(alone) == 1 == len(of_models):
-            found[name] = alone[0]
-        elif len(alone) == len(of_models):
-            linear = np.stack([each['linear'] for each in given])
-            found[name] = assess_means_over_seeds(alone, linear)
+    for outcome in of_models[0]:
+        alone, linear = [], []
+        for values, parts in (each[outcome] for each in of_models if outcome in each):
+            linear.append(parts[1:] - parts[0])
+            about = {'names': names, 'outcome': outcome, 'intact': float(values[0]), 'seed': seed}
+            alone.append(assess_means(values[1:] - values[0], linear[-1], **about))
+        if len(alone) == len(of_models):
+            several = len(alone) > 1
+            found[outcome.name] = (
+                assess_means_over_seeds(alone, np.stack(linear)) if several else alone[0]
+            )
     return found
-
-
-def assess_changes(changes: PerModel, **about: Any) -> Effects:
-    """Return the effects of masks on a mean over examples, from each example's changes [M, E].
-
-    What else there is to say about them is that of `stats.means.assess_means`.
-    """
-    return assess_means(*_mean(changes), **about)
 
 
 def check_labels(logits: Logits, labels: Labels, names: Sequence[str]) -> None:
@@ -111,8 +105,8 @@ def check_labels(logits: Logits, labels: Labels, names: Sequence[str]) -> None:
         )
 
 
-def _changes(logits: Logits, labels: Labels, seed: int) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield for each outcome what `assess_means` takes of the first model and all others."""
+def _measured(logits: Logits, labels: Labels, seed: int) -> dict[Outcome, Measured]:
+    """Return each outcome of every model."""
     classes = logits.shape[-1]
     leading = discrimination_of(labels, classes)
     again = refitted(logits, labels, seed=seed)
@@ -123,10 +117,7 @@ def _changes(logits: Logits, labels: Labels, seed: int) -> Iterator[tuple[str, d
     moved = answer_changes(logits)
     if moved is not None:
         found[ANSWERS] = moved
-    found[dataclasses.replace(leading, name='calibration')] = _mean(whole - fitted)
-    for outcome, (values, parts) in found.items():
-        of_masks = {'difference': values[1:] - values[0], 'linear': parts[1:] - parts[0]}
-        yield outcome.name, of_masks | {'outcome': outcome, 'intact': float(values[0])}
+    return found | {dataclasses.replace(leading, name='calibration'): _mean(whole - fitted)}
 
 
 def discrimination_of(labels: Labels, classes: int) -> Outcome:
@@ -233,6 +224,6 @@ def answer_changes(logits: Logits) -> Measured | None:
     return value, moved - value[:, None] - by_spread
 
 
-def _mean(values: Float[np.ndarray, '*M E']) -> tuple[Any, Float[np.ndarray, '*M E']]:
-    mean = values.mean(axis=-1)
-    return mean, values - mean[..., None]
+def _mean(values: PerModel) -> Measured:
+    mean = values.mean(axis=1)
+    return mean, values - mean[:, None]

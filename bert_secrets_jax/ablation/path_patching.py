@@ -20,18 +20,11 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
-from bert_secrets_jax.ablation import masks
+from bert_secrets_jax.ablation import masks, patching
 from bert_secrets_jax.ablation.layers import Static, contexts_of, embed
 from bert_secrets_jax.ablation.masks import Place
 from bert_secrets_jax.ablation.patched_metrics import AnyMetric, Reads
-from bert_secrets_jax.ablation.patching import (
-    Host,
-    Pairs,
-    parts_of,
-    patch_each,
-    run_from,
-    shifts_at,
-)
+from bert_secrets_jax.ablation.patching import Host, Pairs, parts_of
 from bert_secrets_jax.ablation.sweep import one_behind
 from bert_secrets_jax.brief import brief, check_name
 from bert_secrets_jax.checks import check_enough
@@ -137,7 +130,7 @@ def patch_paths(
     texts = clean, corrupted
     pairs = Pairs.start(pretrained, texts, 'output', 'all', metric, answers, compute)
     if isinstance(receivers, str):
-        measure = functools.partial(patch_each, pairs, heads=chosen, frozen=True)
+        measure = functools.partial(patching.patch_each, pairs, heads=chosen, frozen=True)
     else:
         measure = functools.partial(_measured, pairs, chosen, receivers, into)
     *intact, denoising, noising = pairs.changes('Patching paths', measure)
@@ -202,8 +195,8 @@ def _streams(bert: Bert, params, host: Host, layer, heads, stops) -> Float[Array
     change = host.donor[0].contexts[:, layer] - own.contexts[:, layer]
 
     def one(head):
-        there = own.hidden_states[:, layer], layer, *shifts_at(bert, layer, head, change)
-        output = run_from(bert, None, params, host, *there, frozen=True, stop=stops.max())
+        there = own.hidden_states[:, layer], layer, *patching.shifts_at(bert, layer, head, change)
+        output = patching.run_from(bert, None, params, host, *there, frozen=True, stop=stops.max())
         return jnp.moveaxis(output.hidden_states[:, stops], 1, 0)
 
     return jnp.moveaxis(jax.vmap(one)(heads), 1, 0)
@@ -233,8 +226,8 @@ def _received(
         change = contexts_of(setting, of_layer, intact, scope, **others)[0] - contexts
 
         def one(head):
-            there = intact, layer, *shifts_at(bert, layer, head, change)
-            return reads(run_from(bert, at_token, params, host, *there), host.given)
+            there = intact, layer, *patching.shifts_at(bert, layer, head, change)
+            return reads(patching.run_from(bert, at_token, params, host, *there), host.given)
 
         return jax.vmap(one)(heads)
 

@@ -13,14 +13,14 @@ from absl import logging
 from jaxtyping import Int
 
 from bert_secrets_jax import processes
-from bert_secrets_jax.ablation.contexts import Means
-from bert_secrets_jax.ablation.donors import Donors
+from bert_secrets_jax.ablation.contexts import Donors, Means
 from bert_secrets_jax.ablation.masks import GivenMasks
 from bert_secrets_jax.ablation.sweep import Descent, Swept
 from bert_secrets_jax.compute import Compute, Encoding
 from bert_secrets_jax.data.encoding import Batch, encode, in_order, to_one_length
 from bert_secrets_jax.data.tasks import Text
 from bert_secrets_jax.files import read_arrays, write_arrays
+from bert_secrets_jax.model.config import EMBEDDING
 from bert_secrets_jax.model.weights import Pretrained
 from bert_secrets_jax.progress import progress
 
@@ -81,8 +81,7 @@ def sweep_all(
     *,
     folder: str | os.PathLike[str] | None,
     members: Int[np.ndarray, ' wanted'] | None = None,
-    what: str | None = None,
-    unit: str = 'masks x examples',
+    what: str = '',
 ) -> np.ndarray:
     """Return the logits [M, E, ...] of all batches under a descent that lacks no replacement.
 
@@ -97,11 +96,13 @@ def sweep_all(
     waiting = [index for index, (_, done) in enumerate(parts) if not done[wanted].all()]
     if len(waiting) < len(batches):
         logging.info('%d of %d batches are done.', len(batches) - len(waiting), len(batches))
+    masks = len(given)
+    doing = 'Embedding' if descent.setting.config.head == EMBEDDING else 'Ablation'
     for index in progress(
         waiting,
-        what or f'Ablation ({len(given)} masks)',
-        size=lambda index: batches[index].size * len(given),
-        unit=unit,
+        what or doing + f' ({masks} masks)' * (masks > 1),
+        size=lambda index: batches[index].size * masks,
+        unit='masks x ' * (masks > 1) + 'texts',
     ):
         _complete(parts[index], descent, batches[index], files[index], wanted)
     joined = to_one_length(logits for logits, _ in parts)

@@ -12,8 +12,8 @@ are still computed, E examples, B of a block, C classes (1: a regression), L lay
 """
 
 import dataclasses
-from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
 from jaxtyping import Float, Int, Num, Shaped
@@ -24,14 +24,14 @@ from bert_secrets_jax.ablation.masks import GivenMasks
 from bert_secrets_jax.ablation.outcomes import check_labels, discrimination_of, fits
 from bert_secrets_jax.ablation.resumable import encoding_for, sweep_all
 from bert_secrets_jax.ablation.sweep import Descent
-from bert_secrets_jax.brief import brief, shortened, tree
+from bert_secrets_jax.brief import brief, tree
 from bert_secrets_jax.compute import Compute
 from bert_secrets_jax.data.encoding import bucket, longest_padded, padded_lengths, tokenize
 from bert_secrets_jax.data.tasks import Example, labels_of
 from bert_secrets_jax.finetune.losses import losses_of
 from bert_secrets_jax.model.bert import check_finite
 from bert_secrets_jax.model.weights import Pretrained
-from bert_secrets_jax.ranges import Range
+from bert_secrets_jax.ranges import Positive, Range
 from bert_secrets_jax.stats.effects import OPEN, THIS_MODEL, VERDICTS, Outcome
 from bert_secrets_jax.stats.scores import PerMask
 from bert_secrets_jax.stats.sequential import intervals
@@ -49,9 +49,8 @@ _AT_ONCE = 8
 _INEXACT = 0.01
 # Batches of a block have a multiple of so many rows: hardly a shape is new.
 _ROWS = 4
-_LEVELS = Range(0.0, 0.5, whole=False, without=0.0)
-_MARGINS = Range(0.0, 1e30, whole=False, without=0.0, optional=True)
-_BLOCKS = Range(10, 10**9)
+Level = Annotated[float, Range(0.0, 0.5, whole=False, without=0.0)]
+Block = Annotated[int, Range(10, 10**9)]
 
 # A function of undecided masks [m] and of rows [B]: the logits of these examples, first those of
 # the intact model [k, B, C].
@@ -127,9 +126,9 @@ def sweep_until_decided(
     baseline: str = 'uniform',
     replacement: Means | None = None,
     donor_seed: int = 0,
-    margin: float | None = None,
-    level: float = LEVEL,
-    block: int = BLOCK,
+    margin: Positive | None = None,
+    level: Level = LEVEL,
+    block: Block = BLOCK,
     seed: int = 0,
     compute: Compute = Compute(),
 ) -> Decided:
@@ -205,9 +204,9 @@ def replay_until_decided(
     labels: Num[np.ndarray, ' E'],
     *,
     names: Sequence[str],
-    margin: float | None = None,
-    level: float = LEVEL,
-    block: int = BLOCK,
+    margin: Positive | None = None,
+    level: Level = LEVEL,
+    block: Block = BLOCK,
     seed: int = 0,
 ) -> Decided:
     """Return the verdicts and the cost of `sweep_until_decided`, from the logits of a whole sweep.
@@ -243,11 +242,6 @@ def decide(
 ) -> Decided:
     """Ask a source for the logits of undecided masks, block by block, until all are decided."""
     count, masks = len(labels), len(names)
-    for name, value, allowed in (
-        ('margin', margin, _MARGINS), ('level', level, _LEVELS), ('block', block, _BLOCKS),
-    ):  # fmt: skip
-        if value not in allowed:
-            raise ValueError(f'{name}={shortened(value)} must be {allowed}.')
     if count < block + 2:
         raise ValueError(
             f'The first {block} texts are only fitted to, and there are {count}: give at least two '
@@ -270,9 +264,9 @@ def decide(
     changes, extreme = np.zeros((masks, count)), (0.0, 0.0)
     verdict, examples = np.full(masks, OPEN, dtype=object), np.full(masks, block)
     estimate, low, high = np.zeros((3, masks))
-    for start, stop in _later_blocks(count, block):
-        if not len(active):
-            break
+    stop = block
+    while len(active) and stop < count:
+        start, stop = stop, min(stop + max(block, int(stop * _GROWTH)), count)
         models = np.append(0, 1 + active)
         known[models, start:stop] = came = ask(active, start, stop)
         losses = _losses(known[models, :start], labels[:start], came, labels[start:stop])
@@ -303,14 +297,6 @@ def decide(
         passes=int(examples.sum() + examples.max()),
         whole=(1 + masks) * count,
     )
-
-
-def _later_blocks(count: int, block: int) -> Iterator[tuple[int, int]]:
-    """Yield the first text of each block after the first, and the one after its last."""
-    stop = block
-    while stop < count:
-        start, stop = stop, min(stop + max(block, int(stop * _GROWTH)), count)
-        yield start, stop
 
 
 def _losses(

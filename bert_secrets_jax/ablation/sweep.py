@@ -20,26 +20,9 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jaxtyping import Float, Int, Real
 
-from bert_secrets_jax.ablation.contexts import (
-    Means,
-    intact_contexts,
-    layers_of,
-    mean_contexts,
-    on_devices,
-)
-from bert_secrets_jax.ablation.donors import Donors
-from bert_secrets_jax.ablation.layers import (
-    Static,
-    close_layer,
-    embed,
-    last_layer,
-    leave_layer,
-    lend,
-    open_layer,
-    read_all,
-    read_words,
-    run_layer,
-)
+from bert_secrets_jax.ablation import contexts, layers
+from bert_secrets_jax.ablation.contexts import Donors, Means
+from bert_secrets_jax.ablation.layers import Static
 from bert_secrets_jax.ablation.masks import GivenMasks, Masks, check_masks
 from bert_secrets_jax.brief import brief
 from bert_secrets_jax.checks import check_enough, check_rules, check_shape
@@ -50,7 +33,7 @@ from bert_secrets_jax.devices import DATA, MASKS, fetch
 from bert_secrets_jax.measure.stream import check_split
 from bert_secrets_jax.model.attention import OUTPUT_BASELINES, Scope, check_baseline
 from bert_secrets_jax.model.bert import Bert, check_finite
-from bert_secrets_jax.model.config import EMBEDDING, MASKED_LM, SEQUENCES, BertConfig
+from bert_secrets_jax.model.config import EMBEDDING, MASKED_LM, SEQUENCES
 from bert_secrets_jax.model.encoder import kinds_of_layers, scope_of
 from bert_secrets_jax.model.weights import Pretrained, check_whole
 
@@ -137,21 +120,12 @@ def sweep(
     """
     batches = list(listed(batches))
     check_enough('batches to sweep', batches)
-    of_batches = sweep_batches(
-        pretrained,
-        batches,
-        masks,
-        baseline=baseline,
-        replacement=replacement,
-        donor_seed=donor_seed,
-        chunk_tokens=chunk_tokens,
-        mesh=mesh,
-    )
-    logits = to_one_length(of_batches)
-    return Swept(
-        masks=np.asarray(masks, np.float32),
-        logits=in_order([batch.example for batch in batches], logits, axis=1),
-    )
+    compute = Compute(chunk_tokens=chunk_tokens, mesh=mesh)
+    descent = Descent.start(pretrained, masks, baseline, replacement, compute)
+    descent = descent.replacing(pretrained, batches, donor_seed, mesh)
+    logits = to_one_length(map(descent.logits, batches))
+    logits = in_order([batch.example for batch in batches], logits, axis=1)
+    return Swept(np.asarray(masks, np.float32), logits)
 
 
 def sweep_batches(
@@ -213,11 +187,6 @@ class Piece:
     scopes: Sequence[Scope]
     replacements: Sequence[Any]
 
-    @property
-    def shape(self) -> tuple[int, int]:
-        """The numbers of examples B and of tokens T."""
-        return self.batch.attention_mask.shape
-
 
 # Three masks in a model of three layers: L2-H1, L2-H2 and L3-H1 are disabled, and each line is run
 # once. Nodes are hidden states, with the masks that share them:
@@ -277,16 +246,21 @@ class Descent:
         )
         check_baseline(baseline)
         if replacement is not None:
-            replacement = _checked(config, baseline, replacement)
+            if baseline != 'mean':
+                raise ValueError(f"A replacement goes with baseline='mean', not with {baseline=}.")
+            replacement = np.asarray(replacement, np.float32)
+            sizes = {'layers': config.num_hidden_layers, 'heads': config.num_attention_heads}
+            mend = ', and bs.mean_contexts makes it'
+            check_shape('replacement', replacement, mend, **sizes, width=config.head_size)
         mesh = compute.mesh
-        params, devices, place = on_devices(pretrained.params, mesh)
+        params, devices, place = contexts.on_devices(pretrained.params, mesh)
         groups = 1 if mesh is None else mesh.shape.get(MASKS, 1)
         spread = NamedSharding(mesh, PartitionSpec((DATA, MASKS))) if mesh and groups > 1 else None
         distinct, which = np.unique(masks, axis=0, return_inverse=True)
         return cls(
             setting=Static(config, baseline, spread),
             params=params,
-            layers=layers_of(params),
+            layers=contexts.layers_of(params),
             masks=distinct,
             which=which.reshape(-1),
             tokens=devices * groups * (compute.chunk_tokens or default_chunk_tokens()),
@@ -324,7 +298,7 @@ class Descent:
         if not self.lacks_replacement:
             return self
         if self.setting.baseline == 'mean':
-            replacement = mean_contexts(pretrained, batches, mesh=mesh)
+            replacement = contexts.mean_contexts(pretrained, batches, mesh=mesh)
         else:
             replacement = Donors.drawn(batches, seed=donor_seed)
         return dataclasses.replace(self, replacement=replacement)
@@ -367,7 +341,7 @@ class Descent:
         """Yield indices of masks and logits [B, m, C], of which those past the indices are void."""
         replacements = self._replacements(batch, members)
         batch = self.place(batch)
-        hidden, scopes = embed(self.setting, self.params['embeddings'], batch)
+        hidden, scopes = layers.embed(self.setting, self.params['embeddings'], batch)
         of_kind = [scope_of(scopes, kind) for kind in range(len(scopes.visible))]
         of_layer = [of_kind[kind] for kind in kinds_of_layers(self.setting.config)]
         yield from self._walk(hidden, Piece(batch, of_layer, replacements), 0, members)
@@ -381,15 +355,15 @@ class Descent:
             every = self.replacement[:, None, None]
             return [each if wanted else None for each, wanted in zip(every, needed, strict=True)]
         lent, tokens = self.place(self.replacement.of(batch, padding=config.pad_token_id))
-        contexts = intact_contexts(Bert(config), self.params, lent)
+        intact = contexts.intact_contexts(Bert(config), self.params, lent)
         return [
-            lend(contexts[:, layer], tokens) if wanted else None
+            layers.lend(intact[:, layer], tokens) if wanted else None
             for layer, wanted in enumerate(needed)
         ]
 
     def _walk(self, hidden, piece, first, members):
         """Go on from the hidden states [B, T, D] that enter layer `first` under all members."""
-        examples, length = piece.shape
+        examples, length = piece.batch.attention_mask.shape
         for layer in range(first, self.whole_layers):
             params = self.layers[layer]
             distinct, which = np.unique(self.masks[members, layer], axis=0, return_inverse=True)
@@ -399,7 +373,7 @@ class Descent:
                 continue
             replacement = piece.replacements[layer]
             scope = piece.scopes[layer]
-            opened = *open_layer(self.setting, params, hidden, scope, replacement), scope
+            opened = *layers.open_layer(self.setting, params, hidden, scope, replacement), scope
             alone, unchanged = [], None
             for number, head_mask in enumerate(distinct):
                 group = members[which == number]
@@ -415,7 +389,7 @@ class Descent:
             if unchanged is None:
                 return
             members = unchanged
-            hidden = leave_layer(self.setting, params, opened[0], scope)
+            hidden = layers.leave_layer(self.setting, params, opened[0], scope)
         if self.whole_layers == len(self.layers):
             # Masks that are the same in all layers are one mask.
             yield members, self._read_all(hidden, piece)
@@ -451,7 +425,7 @@ class Descent:
         amounts = 1 - self.masks[members, layer]
         width = self._changed(layer, members).max()
         heads = np.argsort(amounts == 0, axis=-1, kind='stable')[:, :width]
-        return close_layer(
+        return layers.close_layer(
             self.setting,
             self.layers[layer],
             *opened,
@@ -463,15 +437,15 @@ class Descent:
         """Return the output [Z, T, D] of a layer under masks [M, N], if these change anything."""
         head_mask = replacement = None
         if (masks != 1).any():
-            head_mask = np.tile(masks, (piece.shape[0], 1))
+            head_mask = np.tile(masks, (len(piece.batch.input_ids), 1))
             replacement = piece.replacements[layer]
-        return run_layer(
+        return layers.run_layer(
             self.setting, self.layers[layer], hidden, piece.scopes[layer], head_mask, replacement
         )
 
     def _finish(self, layer, opened, piece, members):
         """Return the logits [B, M, C] of masks that share nothing after an opened layer."""
-        examples = piece.shape[0]
+        examples = len(piece.batch.input_ids)
         hidden = self._close(layer, opened, members)
         for later in range(layer + 1, self.whole_layers):
             hidden = self._run_layer(later, hidden, piece, self.masks[members, later])
@@ -486,16 +460,16 @@ class Descent:
         batch = piece.batch
         if self.setting.config.head == MASKED_LM:
             embedding = self.params['embeddings']['word']['embedding']
-            logits = read_words(
+            logits = layers.read_words(
                 self.setting, self.params, embedding, hidden, batch.places, batch.words
             )
         else:
-            logits = read_all(self.setting, self.params, hidden, batch.attention_mask)
-        return logits.reshape(piece.shape[0], -1, *logits.shape[1:])
+            logits = layers.read_all(self.setting, self.params, hidden, batch.attention_mask)
+        return logits.reshape(len(batch.input_ids), -1, *logits.shape[1:])
 
     def _logits(self, hidden, piece, head_masks):
         """Return the logits [Z, M, C] of hidden states [Z, T, D] that enter the last layer."""
-        return last_layer(
+        return layers.last_layer(
             self.setting,
             self.layers[-1],
             self.params,
@@ -504,17 +478,6 @@ class Descent:
             head_masks,
             piece.replacements[-1],
         )
-
-
-def _checked(config: BertConfig, baseline: str, replacement: Any) -> np.ndarray:
-    """Return the mean outputs of the heads, or say why they cannot be used."""
-    if baseline != 'mean':
-        raise ValueError(f"A replacement goes with baseline='mean', not with {baseline=}.")
-    means = np.asarray(replacement, np.float32)
-    layers, heads = config.num_hidden_layers, config.num_attention_heads
-    mend = ', and bs.mean_contexts makes it'
-    check_shape('replacement', means, mend, layers=layers, heads=heads, width=config.head_size)
-    return means
 
 
 def _round_up(count: int, most: int | None = None) -> int:

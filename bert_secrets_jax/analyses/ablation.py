@@ -13,39 +13,20 @@ from typing import ClassVar
 import numpy as np
 
 from bert_secrets_jax import paper
-from bert_secrets_jax.ablation.contexts import mean_contexts
-from bert_secrets_jax.ablation.masks import with_intact
-from bert_secrets_jax.ablation.resumable import sweep_examples
-from bert_secrets_jax.analyses.common import effects
-from bert_secrets_jax.analyses.common.disabling import (
-    SOURCE,
-    Ablated,
-    Disabled,
-    MaskSets,
-    assess,
-    check_disabling,
-    checked_metrics,
-    instead,
-    masks_of_run,
-    named_masks,
-    swept_cost,
-)
+from bert_secrets_jax.analyses.common import disabling, effects
+from bert_secrets_jax.analyses.common.disabling import SOURCE, Ablated, Disabled, MaskSets
 from bert_secrets_jax.analyses.common.learnt import unless_noise
-from bert_secrets_jax.analyses.common.models import labels_of, one_model
+from bert_secrets_jax.analyses.common.models import one_model
 from bert_secrets_jax.analyses.declaration import analysis
 from bert_secrets_jax.compute import Compute
-from bert_secrets_jax.data.encoding import encode
 from bert_secrets_jax.data.tasks import Example, Text
 from bert_secrets_jax.devices import MASKS
 from bert_secrets_jax.finetune.train import Finetuned
-from bert_secrets_jax.model.attention import check_baseline
 from bert_secrets_jax.model.weights import Pretrained
 from bert_secrets_jax.names import head_name
 from bert_secrets_jax.runs.findings import agreement_of_grids, measured
 from bert_secrets_jax.runs.result import Finding, framed
-from bert_secrets_jax.stats import significance
 from bert_secrets_jax.stats.effects import VERDICTS
-from bert_secrets_jax.stats.significance import Answers
 
 # Words for what the masks of a set take away, in the captions of frames.
 _LOST = effects.WITHOUT | {'one_head_left': 'all other heads of a layer'}
@@ -118,7 +99,8 @@ class Ablation(Disabled):
 
     @property
     def meaning(self) -> str:
-        return instead(self.baseline, 'a corpus of its own' if self.own_corpus else 'these texts')
+        corpus = 'a corpus of its own' if self.own_corpus else 'these texts'
+        return disabling.instead(self.baseline, corpus)
 
     def notes(self):
         return [f'{self.meaning} Another model may lean on other heads.']
@@ -170,12 +152,12 @@ class Ablation(Disabled):
     inputs={
         'tuned': 'model',
         'examples': 'ablated',
-        'masks': masks_of_run,
+        'masks': disabling.masks_of_run,
         'baseline': 'ablation.baseline',
         'choose_on': 'choosing',
     },
-    check=check_disabling,
-    cost=lambda given: swept_cost(given, 1),
+    check=disabling.check_disabling,
+    cost=lambda given: disabling.swept_cost(given, 1),
     shares=True,
     axis=MASKS,
 )
@@ -218,45 +200,11 @@ def ablation(
         label is missing; a text is in `choose_on`, too; or for 'resample' there are fewer than two
         examples.
     """
-    check_baseline(baseline)
     if corpus is not None and baseline != 'mean':
         raise ValueError(f"A corpus goes with baseline='mean', not with {baseline=}.")
-    model = one_model(tuned)
-    labels = labels_of(examples, model.config)
-    metrics = checked_metrics(metrics, model.config, examples)
-    chosen_masks = named_masks(masks, model.config)
-    # The sets whose best mask is looked for elsewhere.
-    several: set[str] = set()
-    if choose_on is not None:
-        here = {example.texts for example in examples}
-        for example in choose_on:
-            if example.texts in here:
-                raise ValueError(
-                    f'The text of {example.place or example.text_a!r} is among the examples and in '
-                    'choose_on: give choose_on other texts.'
-                )
-        labels_elsewhere = labels_of(choose_on, model.config)
-        several = {name for name, each in chosen_masks.items() if len(each) > 1} - {'one_head_left'}
-        if not several:
-            raise ValueError('choose_on chooses the best of several masks, and no set has several.')
-    how = {'baseline': baseline, 'donor_seed': seed, 'compute': compute}
-    if baseline == 'mean':
-        batches = encode(
-            model.tokenizer, examples if corpus is None else corpus, **compute.encoding
-        )
-        how['replacement'] = mean_contexts(model, batches, mesh=compute.mesh)
-    sets = {}
-    for name, chosen in chosen_masks.items():
-        here = sweep_examples(model, examples, with_intact(chosen), **how)
-        sets[name] = assess([here], labels, metrics, seed=seed)
-        if choose_on is not None and name in several:
-            there = sweep_examples(model, choose_on, with_intact(chosen), **how)
-            answers = [
-                Answers(each.predictions[1:], each.predictions[0], true)
-                for each, true in ((there, labels_elsewhere), (here, labels))
-            ]
-            gain = significance.gain_of_choice(metrics[0], *answers)
-            sets[name] = dataclasses.replace(sets[name], elsewhere=gain)
+    how = {'metrics': metrics, 'corpus': corpus, 'choose_on': choose_on, 'compute': compute}
+    models = [one_model(tuned)]
+    sets = disabling.assess_sets(models, examples, masks, baseline=baseline, seed=seed, **how)
     return Ablation(baseline, sets, own_corpus=corpus is not None)
 
 
@@ -276,19 +224,12 @@ def _best_alone(ablated: Ablated):
 
 
 def _draw(result: Ablation, name: str):
-    ablated, published = result.sets[name], _published(name, result.subject.task)
-    theirs = {}
+    published, theirs = _published(name, result.subject.task), {}
     if name == 'layers' and published is not None:
         theirs = {'published': 100 * published, 'published_name': 'paper: BERT-base'}
-    return effects.draw_effects(
-        name,
-        ablated.found,
-        ablated.shape,
-        f'Change of the score without {effects.WITHOUT[name]} '
-        f'({result.subject.as_in(_PUBLISHED[name][0])}).',
-        ablated.metric,
-        **theirs,
-    )
+    caption = f'Change of the score without {effects.WITHOUT[name]} '
+    caption += f'({result.subject.as_in(_PUBLISHED[name][0])}).'
+    return result.of_score(name, caption, **theirs)
 
 
 def _published(name: str, task: str | None) -> np.ndarray | None:

@@ -10,32 +10,10 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
-from absl import logging
-
-from bert_secrets_jax.ablation.masks import with_intact
-from bert_secrets_jax.ablation.resumable import sweep_examples
-from bert_secrets_jax.analyses.common import effects, marks
-from bert_secrets_jax.analyses.common.disabling import (
-    SOURCE,
-    Ablated,
-    Disabled,
-    MaskSets,
-    assess,
-    check_disabling,
-    checked_metrics,
-    instead,
-    masks_of_run,
-    named_masks,
-    swept_cost,
-)
+from bert_secrets_jax.analyses.common import disabling, effects, marks
+from bert_secrets_jax.analyses.common.disabling import SOURCE, Ablated, Disabled, MaskSets
 from bert_secrets_jax.analyses.common.learnt import unless_noise
-from bert_secrets_jax.analyses.common.models import (
-    Models,
-    all_models,
-    check_alike,
-    labels_of,
-    seeds_of,
-)
+from bert_secrets_jax.analyses.common.models import Models, all_models, seeds_of
 from bert_secrets_jax.analyses.declaration import analysis
 from bert_secrets_jax.compute import Compute
 from bert_secrets_jax.data.tasks import Example
@@ -90,11 +68,9 @@ class AblationOverSeeds(Disabled):
 
     def frames(self):
         caption = f'Change of the score {self.over}: mean, spread and interval.'
-        frames = {
-            name: effects.frame_of(each.assessed, _COLUMNS, caption, 'metric')
-            for name, each in self.sets.items()
-        }
+        frames = {}
         for name, each in self.sets.items():
+            frames[name] = effects.frame_of(each.assessed, _COLUMNS, caption, 'metric')
             frames[f'{name}_outcomes'] = effects.frame_of_outcomes(each.outcomes, name)
         if 'heads' in self.sets:
             frames['heads_extremes'] = effects.extremes_of(self.sets['heads'].found, _COLUMNS)
@@ -111,12 +87,10 @@ class AblationOverSeeds(Disabled):
                 '(ICC), and the rank correlation without the noise of examples.',
             )
         frames |= {f'{name}_by_seed': self._by_seed(each) for name, each in self.sets.items()}
-        learnt: dict[int, bool] = dict(
-            zip(self.seeds, next(iter(self.sets.values())).p_learnt <= LEVEL, strict=True)
-        )
+        tests = next(iter(self.sets.values())).learnt
+        of_seed = {seed: test[-1] <= LEVEL for seed, test in zip(self.seeds, tests, strict=True)}
         for frame in frames.values():
-            own = 'seed' in frame
-            frame['learnt'] = frame['seed'].map(learnt.get) if own else all(learnt.values())
+            frame['learnt'] = frame['seed'].map(of_seed.get) if 'seed' in frame else self.learnt
         return frames
 
     def figures(self):
@@ -139,7 +113,7 @@ class AblationOverSeeds(Disabled):
         tests = 'Significant effects pass two tests: one takes the fine-tunings as a sample, the '
         tests += 'other the examples, too. They hold on average or in most fine-tunings.'
         return [
-            f'{instead(self.baseline)} Intervals are for {self.population}.',
+            f'{self.meaning} Intervals are for {self.population}.',
             *noted({tests: len(self.seeds) > 1}),
         ]
 
@@ -178,12 +152,12 @@ def _needs(given) -> str:
     inputs={
         'tuned': 'models',
         'examples': 'ablated',
-        'masks': masks_of_run,
+        'masks': disabling.masks_of_run,
         'baseline': 'ablation.baseline',
     },
     needs=('tuned_here', _needs),
-    check=check_disabling,
-    cost=lambda given: swept_cost(given, len(given.study.ablated_seeds)),
+    check=disabling.check_disabling,
+    cost=lambda given: disabling.swept_cost(given, len(given.study.ablated_seeds)),
     shares=True,
     axis=MASKS,
 )
@@ -213,34 +187,17 @@ def ablation_over_seeds(
         classes.
     """
     models = all_models(tuned)
-    config = models[0].config
-    labels = labels_of(examples, config)
-    metrics = checked_metrics(metrics, config, examples)
-    check_alike(models)
-    how = {'baseline': baseline, 'donor_seed': seed, 'compute': compute}
-    sets = {}
-    for name, chosen in named_masks(masks, config).items():
-        swept = []
-        for place, model in enumerate(models, 1):
-            logging.info('Fine-tuning %d of %d: %s', place, len(models), name)
-            swept.append(sweep_examples(model, examples, with_intact(chosen), **how))
-        sets[name] = assess(swept, labels, metrics, seed=seed)
-        if len(models) == 1:
-            of_one = [
-                {key: as_one_seed(each) for key, each in found.items()}
-                for found in (sets[name].assessed, sets[name].outcomes)
-            ]
-            sets[name] = dataclasses.replace(sets[name], assessed=of_one[0], outcomes=of_one[1])
+    how = {'metrics': metrics, 'seed': seed, 'compute': compute}
+    sets = disabling.assess_sets(models, examples, masks, baseline=baseline, **how)
+    for name, found in sets.items() if len(models) == 1 else ():
+        of_one = {
+            field: {key: as_one_seed(each) for key, each in getattr(found, field).items()}
+            for field in ('assessed', 'outcomes')
+        }
+        sets[name] = dataclasses.replace(found, **of_one)
     return AblationOverSeeds(baseline, sets, seeds_of(tuned))
 
 
 def _draw(result: AblationOverSeeds, name: str):
-    ablated = result.sets[name]
-    return effects.draw_effects(
-        name,
-        ablated.found,
-        ablated.shape,
-        f'Change of the score without {effects.WITHOUT[name]}, mean {result.over}.',
-        ablated.metric,
-        column='mean_points',
-    )
+    caption = f'Change of the score without {effects.WITHOUT[name]}, mean {result.over}.'
+    return result.of_score(name, caption, column='mean_points')

@@ -14,8 +14,7 @@ from jaxtyping import Float
 
 from bert_secrets_jax import plots
 from bert_secrets_jax.ablation.contexts import on_devices
-from bert_secrets_jax.ablation.masked_lm import FEW
-from bert_secrets_jax.ablation.outcomes import assess_changes
+from bert_secrets_jax.ablation.masked_lm import FEW, assess_losses
 from bert_secrets_jax.analyses.common import effects
 from bert_secrets_jax.analyses.common.models import Models, check_several, labels_of, one_model
 from bert_secrets_jax.analyses.common.tables import OF_SHARES, grids_frame
@@ -33,7 +32,7 @@ from bert_secrets_jax.model.weights import check_whole
 from bert_secrets_jax.names import head_name
 from bert_secrets_jax.progress import progress
 from bert_secrets_jax.runs.findings import measured, noted
-from bert_secrets_jax.runs.result import Finding, Result, drawn, framed
+from bert_secrets_jax.runs.result import Result, drawn, framed
 from bert_secrets_jax.stats.effects import Effects, Outcome
 from bert_secrets_jax.stats.student import mean_interval
 
@@ -101,17 +100,11 @@ class DirectEffects(Result):
             margin=self.heads.intact,
             **effects.sample_of(self.heads, SOURCE),
         )
-        usual = effects.findings_of(
-            self.heads, 'heads', source=SOURCE, name='direct paths of heads'
-        )
-        return [own, self._first_answer(), *usual]
-
-    def _first_answer(self) -> Finding:
         mean, low, high = self._accuracy
         _, worse, _ = mean_interval(self.lens[-1] - self.lens)
         first = int(np.flatnonzero(worse <= 0)[0])
         there = {'then': mean[first], 'from': low[first], 'to': high[first], 'end': mean[-1]}
-        return measured(
+        answer = measured(
             'first layer that is not clearly worse than the last',
             first + 1,
             unit=f'of {len(mean)} layers',
@@ -120,6 +113,9 @@ class DirectEffects(Result):
             numbers=there,
             **effects.sample_of(self.heads, LENS),
         )
+        name = 'direct paths of heads'
+        usual = effects.findings_of(self.heads, 'heads', source=SOURCE, name=name)
+        return [own, answer, *usual]
 
     def notes(self):
         return [
@@ -204,19 +200,12 @@ def direct_effects(
         np.add.at(lens, of, share[:, None] * found.right[real].sum(axis=-1))
         for name, sums in _SUMS.items():
             np.add.at(parts[name], of, share * sums(found)[real])
-    return DirectEffects(
-        shape=(layers, heads),
-        heads=assess_changes(
-            -each.T,
-            names=[head_name(*at) for at in np.ndindex(layers, heads)],
-            outcome=MARGIN,
-            intact=float(sum(each.mean() for each in parts.values())),
-            sample_of='texts' if is_lm else 'examples',
-            seed=seed,
-        ),
-        parts=parts,
-        lens=lens.T,
-    )
+    names = [head_name(*at) for at in np.ndindex(layers, heads)]
+    about = {'names': names, 'outcome': MARGIN, 'sample_of': 'texts' if is_lm else 'examples'}
+    effects = assess_losses(-each.T, np.zeros(len(each)), seed=seed, **about)
+    margin = float(sum(part.mean() for part in parts.values()))
+    effects = dataclasses.replace(effects, intact=margin)
+    return DirectEffects((layers, heads), effects, parts, lens.T)
 
 
 _SUMS = {

@@ -16,15 +16,10 @@ from bert_secrets_jax import plots
 from bert_secrets_jax.ablation.masked_lm import FEW
 from bert_secrets_jax.ablation.masks import describe, single_heads, with_intact
 from bert_secrets_jax.ablation.resumable import sweep_examples
+from bert_secrets_jax.analyses.common import learnt
 from bert_secrets_jax.analyses.common.disabling import checked_metrics
 from bert_secrets_jax.analyses.common.effects import findings_of, loss_effects
-from bert_secrets_jax.analyses.common.learnt import (
-    Learnt,
-    if_not_learnt,
-    learning_test,
-    learnt_nothing,
-    unless_noise,
-)
+from bert_secrets_jax.analyses.common.learnt import Learnt, unless_noise
 from bert_secrets_jax.analyses.common.models import Models, labels_of, one_model
 from bert_secrets_jax.analyses.common.tables import grids_frame
 from bert_secrets_jax.analyses.declaration import analysis
@@ -101,7 +96,8 @@ class Importance(Result):
         for column, attribute in _COLUMNS.items():
             grids[column] = np.reshape(getattr(loss, attribute), difference.shape)
         grids['score_difference_points'] = 100 * difference
-        grids['learnt'] = np.full(difference.shape, not learnt_nothing(self.effects.learnt[-1]))
+        taught = not learnt.learnt_nothing(self.effects.learnt[-1])
+        grids['learnt'] = np.full(difference.shape, taught)
         effect, *sure = _COLUMNS
         noun = 'example' if self.same_examples else 'other example'
         return {
@@ -131,7 +127,7 @@ class Importance(Result):
 
     def findings(self):
         loss = self.effects.loss
-        found = if_not_learnt('the model', self.effects.learnt, loss.sample)
+        found = learnt.if_not_learnt('the model', self.effects.learnt, loss.sample)
         found = unless_noise([*found, *findings_of(loss, 'heads', source=SOURCE)])
         known = {name: each for name, each in self.agreement.items() if not np.isnan(each.rank)}
         if known:
@@ -234,7 +230,7 @@ def importance(
         increase=(losses[1:] - losses[0]).T.reshape(-1, *shape),
         metric=metrics[0],
         difference=np.reshape(reached[1:] - reached[0], shape),
-        learnt=learning_test(metrics, config.num_labels, swept.predictions[0], labels),
+        learnt=learnt.learning_test(metrics, config.num_labels, swept.predictions[0], labels),
     )
     agreement = {
         method: rank_agreement(

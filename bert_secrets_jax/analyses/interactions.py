@@ -1,10 +1,11 @@
 """Pairs of heads: the effect of disabling both, beyond the sum of the two effects.
 
-It is zero for independent heads. In the score it is negative where one head can stand in for the
-other, and positive where their damages overlap; in the loss, the signs are the other way round. The
-loss has a value per example, so its interactions are tested, and corrected for all.
+The interaction of heads a and b is effect(a, b) - effect(a) - effect(b), and 0 where they are
+independent. In the score it is negative where one head can stand in for the other, and positive
+where their damages overlap; in the loss, the signs are the other way round. The loss has a value
+per example, so its interactions are tested, and corrected for all.
 
-Shapes: P pairs of heads, E examples.
+Shapes: P pairs of heads, in the order of `itertools.combinations`, E examples.
 """
 
 import dataclasses
@@ -13,24 +14,28 @@ from collections.abc import Sequence
 from typing import ClassVar
 
 import numpy as np
+from jaxtyping import Float, Int, Real
 
 from bert_secrets_jax import plots
-from bert_secrets_jax.ablation import interactions as pairwise
-from bert_secrets_jax.ablation.masks import Place, describe, parse_heads, with_intact
+from bert_secrets_jax.ablation import masks
+from bert_secrets_jax.ablation.masks import Place
 from bert_secrets_jax.ablation.resumable import sweep_examples
 from bert_secrets_jax.analyses.common.disabling import checked_metrics, instead
-from bert_secrets_jax.analyses.common.effects import loss_effects, rows_of, sample_of
+from bert_secrets_jax.analyses.common.effects import loss_effects, sample_of
 from bert_secrets_jax.analyses.common.models import check_several, labels_of, one_model
+from bert_secrets_jax.analyses.common.tables import table
 from bert_secrets_jax.analyses.declaration import analysis
+from bert_secrets_jax.checks import check_lengths
 from bert_secrets_jax.compute import Compute
 from bert_secrets_jax.data.tasks import Example
 from bert_secrets_jax.devices import MASKS
 from bert_secrets_jax.finetune.losses import losses_of
 from bert_secrets_jax.finetune.metrics import TITLES
 from bert_secrets_jax.finetune.train import Finetuned
+from bert_secrets_jax.model.config import BertConfig
 from bert_secrets_jax.model.weights import Pretrained
 from bert_secrets_jax.runs.findings import how_many
-from bert_secrets_jax.runs.result import Result, drawn, framed
+from bert_secrets_jax.runs.result import Result, drawn
 from bert_secrets_jax.stats.effects import Effects
 from bert_secrets_jax.stats.scores import weighted_scores
 from bert_secrets_jax.stats.student import LEVEL
@@ -55,8 +60,7 @@ class Interactions(Result):
       heads: The names of the heads.
       metric: The name of the metric of the scores.
       effects: The change of the score, in points, by disabling each head [heads].
-      points: [P] The interaction of each pair in the score, in points. Pairs are in the order of
-        `ablation.interactions.pairs_of`.
+      points: [P] The interaction of each pair in the score, in points.
       losses: The interaction of each pair in the loss, with its tests (`assess_means`).
       baseline: The behaviour of a disabled head, as in `ablation`.
     """
@@ -72,24 +76,24 @@ class Interactions(Result):
     baseline: str = 'uniform'
 
     def frames(self):
-        of_losses = rows_of(self.losses, _OF_LOSSES)
-        rows = [
-            (self.heads[a], self.heads[b], self.effects[a], self.effects[b], points, *of_pair)
-            for (a, b), points, (_, *of_pair) in zip(
-                pairwise.pairs_of(len(self.heads)), self.points, of_losses, strict=True
-            )
-        ]
-        columns = (
-            'head_a', 'head_b', f'effect_a_{self.metric}', f'effect_b_{self.metric}',
-            f'interaction_{self.metric}', *_OF_LOSSES,
-        )  # fmt: skip
-        caption = (
-            f'In points of {TITLES[self.metric]}, and in the loss ({self.losses.outcome.unit}).'
-        )
-        least = [rows[index] for index in np.argsort(self.losses.p_value, kind='stable')[:10]]
+        metric, heads = self.metric, np.array(self.heads)
+        first, second = pairs_of(len(heads)).T
+        columns = {
+            'head_a': heads[first],
+            'head_b': heads[second],
+            f'effect_a_{metric}': self.effects[first],
+            f'effect_b_{metric}': self.effects[second],
+            f'interaction_{metric}': self.points,
+            **{column: getattr(self.losses, each) for column, each in _OF_LOSSES.items()},
+        }
+        least = np.argsort(self.losses.p_value, kind='stable')[:10]
+        caption = f'In points of {TITLES[metric]}, and in the loss ({self.losses.outcome.unit}).'
         return {
-            'interactions': framed(columns, rows, f'Every pair of heads. {caption}'),
-            'smallest_p_values': framed(columns, least, f'The ten clearest pairs. {caption}'),
+            'interactions': table(f'Every pair of heads. {caption}', **columns),
+            'smallest_p_values': table(
+                f'The ten clearest pairs. {caption}',
+                **{column: each[least] for column, each in columns.items()},
+            ),
         }
 
     def notes(self):
@@ -115,13 +119,13 @@ class Interactions(Result):
 
 def _heads(given) -> list[Place] | None:
     pairs = given['ablation.pairs_of']
-    return None if pairs == 'all' else sorted(set(parse_heads(pairs)))
+    return None if pairs == 'all' else sorted(set(masks.parse_heads(pairs)))
 
 
 def _check(given) -> None:
     """Refuse heads that make no pairs, and too few texts."""
     if (heads := _heads(given)) is not None:
-        pairwise.single_and_pair_masks(given.value('pretrained').config, heads)
+        single_and_pair_masks(given.value('pretrained').config, heads)
     check_several(given.value('ablated'))
 
 
@@ -169,20 +173,19 @@ def interactions(
     model = one_model(tuned)
     labels = labels_of(examples, model.config)
     metric = checked_metrics(metric and (metric,), model.config, examples)[0]
-    masks = with_intact(pairwise.single_and_pair_masks(model.config, heads))
-    swept = sweep_examples(
-        model, examples, masks, baseline=baseline, donor_seed=seed, compute=compute
-    )
-    names = [describe(mask) for mask in swept.masks[1:]]
-    alone = int(((masks == 0).sum(axis=(1, 2)) == 1).sum())
+    chosen = single_and_pair_masks(model.config, heads)
+    how = {'baseline': baseline, 'donor_seed': seed, 'compute': compute}
+    swept = sweep_examples(model, examples, masks.with_intact(chosen), **how)
+    names = [masks.describe(mask) for mask in chosen]
+    alone = int(((chosen == 0).sum(axis=(1, 2)) == 1).sum())
     scores = 100 * weighted_scores(metric, swept.predictions, labels)[0]
     effects, losses = scores[1:] - scores[0], losses_of(swept.logits, labels)
-    in_loss = pairwise.interactions(losses[1:] - losses[0], alone)  # [P, E]
+    in_loss = beyond_the_sum(losses[1:] - losses[0], alone)  # [P, E]
     return Interactions(
         heads=tuple(names[:alone]),
         metric=metric,
         effects=effects[:alone],
-        points=pairwise.interactions(effects, alone),
+        points=beyond_the_sum(effects, alone),
         losses=loss_effects(
             # The intact model has no interaction.
             np.concatenate([np.zeros((1, len(labels))), in_loss]),
@@ -194,11 +197,41 @@ def interactions(
     )
 
 
+def single_and_pair_masks(config: BertConfig, heads: Sequence[Place] | None = None) -> masks.Masks:
+    """Return a mask per head, in their order, and then one per pair of them, as `masks.pairs`."""
+    heads = masks.all_heads(config) if heads is None else heads
+    alone = masks.disable(config, [[head] for head in heads])
+    return np.concatenate([alone, masks.pairs(config, heads)])
+
+
+def pairs_of(count: int) -> Int[np.ndarray, 'P 2']:
+    """Return the two heads of each pair [P, 2], as indices into a list of `count` heads."""
+    return np.transpose(np.triu_indices(count, 1))
+
+
+def beyond_the_sum(
+    effects: Real[np.ndarray, 'M *values'], count: int
+) -> Real[np.ndarray, 'P *values']:
+    """Return the interactions, from the effects of `single_and_pair_masks` of so many heads."""
+    pairs = pairs_of(count)
+    check_lengths(effects=effects, heads_and_pairs=range(count + len(pairs)))
+    first, second = pairs.T
+    return effects[count:] - effects[first] - effects[second]
+
+
+def as_matrix(values: Float[np.ndarray, ' P'], count: int) -> Float[np.ndarray, 'count count']:
+    """Arrange one value per pair in a symmetric matrix [count, count], whose diagonal is NaN."""
+    first, second = pairs_of(count).T
+    matrix = np.full((count, count), np.nan)
+    matrix[first, second] = matrix[second, first] = values
+    return matrix
+
+
 def _draw(result: Interactions):
     loss = f'loss ({result.losses.outcome.unit})'
     values = {f'{TITLES[result.metric]} (points)': result.points, loss: result.losses.difference}
     return plots.interaction_matrix(
-        {title: pairwise.as_matrix(each, len(result.heads)) for title, each in values.items()},
+        {title: as_matrix(each, len(result.heads)) for title, each in values.items()},
         result.heads,
         label='effect beyond the sum of two',
         # Scores have no interval.

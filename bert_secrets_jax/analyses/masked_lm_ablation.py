@@ -14,8 +14,8 @@ from typing import Any, ClassVar
 
 from bert_secrets_jax.ablation import masked_lm
 from bert_secrets_jax.ablation.masks import describe, with_intact
-from bert_secrets_jax.analyses.common import effects, marks
-from bert_secrets_jax.analyses.common.disabling import MaskSets, instead, named_masks
+from bert_secrets_jax.analyses.common import disabling, effects, marks
+from bert_secrets_jax.analyses.common.disabling import MaskSets
 from bert_secrets_jax.analyses.common.learnt import learnt_nothing, unless_noise
 from bert_secrets_jax.analyses.common.models import check_several, one_model
 from bert_secrets_jax.analyses.declaration import analysis
@@ -26,7 +26,7 @@ from bert_secrets_jax.devices import MASKS
 from bert_secrets_jax.finetune.train import Finetuned
 from bert_secrets_jax.model.attention import check_baseline
 from bert_secrets_jax.model.weights import Pretrained, with_masked_lm
-from bert_secrets_jax.runs.result import Finding, Result, drawn
+from bert_secrets_jax.runs.result import Finding, Result
 from bert_secrets_jax.stats.effects import Effects
 
 SOURCE = 'masked language modelling, Devlin et al. 2019, section 3.1'
@@ -72,15 +72,8 @@ class MaskedLMAblation(Result):
         return frames
 
     def figures(self):
-        drawings = {
-            name if when == 'before' else f'{name}_{when}': functools.partial(
-                _draw, name=name, when=when
-            )
-            for name in self.before
-            for when in self._models(name)
-            if name in effects.WITHOUT
-        }
-        return drawn(self, **drawings)
+        after = {'after': functools.partial(_draw, when='after')} if self.after else {}
+        return effects.drawn_sets(self, self.before, effects=_draw, **after)
 
     def findings(self):
         found = [
@@ -99,19 +92,17 @@ class MaskedLMAblation(Result):
         return unless_noise([*self._not_learnt(), *found])
 
     def notes(self):
-        return [f'{self._hidden} {instead(self.baseline)} Other texts may need other heads.']
+        hidden = f'In each text, {self.masking.share:.0%} of the wordpieces are hidden at once.'
+        if self.masking.one_at_a_time:
+            hidden = 'Every wordpiece is hidden, one at a time (pseudo-log-likelihood).'
+        without = disabling.instead(self.baseline)
+        return [f'{hidden} {without} Other texts may need other heads.']
 
     def head_marks(self):
         if 'heads' not in self.before:
             return []
         what = 'the loss of the masked LM'
         return marks.mark_effects(self.before['heads'], self.shape, rank=marks.MASKED_LM, what=what)
-
-    @property
-    def _hidden(self) -> str:
-        if self.masking.one_at_a_time:
-            return 'Every wordpiece is hidden, one at a time (pseudo-log-likelihood).'
-        return f'In each text, {self.masking.share:.0%} of the wordpieces are hidden at once.'
 
     def _models(self, name: str) -> dict[str, Effects]:
         sets = {'before': self.before, 'after': self.after}
@@ -162,9 +153,7 @@ class MaskedLMAblation(Result):
     inputs={'pretrained': 'masked_lm', 'tuned': 'tuned_already', 'baseline': 'ablation.baseline'},
     check=lambda given: check_several(given.value('texts')),
     cost=lambda given: (
-        (given.HEAD * given.heads + given.MANY * given.layers)
-        * (1 + given.study.has_training)
-        * given.tokens('texts')
+        disabling.passes_without(given) * (1 + given.study.has_training) * given.tokens('texts')
     ),
     shares=True,
     axis=MASKS,
@@ -205,7 +194,7 @@ def masked_lm_ablation(
     if tuned is not None:
         models['after'] = with_masked_lm(one_model(tuned), pretrained)
     how = {'masking': masking, 'baseline': baseline, 'donor_seed': seed, 'compute': compute}
-    chosen = named_masks(masks, pretrained.config)
+    chosen = disabling.named_masks(masks, pretrained.config)
     losses: dict[str, Any] = {}
     assessed: dict[str, Any] = {when: {} for when in _WHEN}
     for when, model in models.items():
@@ -231,12 +220,7 @@ def masked_lm_ablation(
     )
 
 
-def _draw(result: MaskedLMAblation, name: str, when: str):
-    return effects.draw_effects(
-        name,
-        result._models(name)[when],
-        result.shape,
-        f'Change of the loss per hidden wordpiece without {effects.WITHOUT[name]} (the model '
-        f'{_WHEN[when]}).',
-        when,
-    )
+def _draw(result: MaskedLMAblation, name: str, when: str = 'before'):
+    caption = f'Change of the loss per hidden wordpiece without {effects.WITHOUT[name]} '
+    caption += f'(the model {_WHEN[when]}).'
+    return effects.draw_effects(name, result._models(name)[when], result.shape, caption, when)

@@ -18,10 +18,10 @@ import scipy.special
 from jaxtyping import Float, Int, Shaped
 
 from bert_secrets_jax import plots
+from bert_secrets_jax.ablation.embeddings import similarities
 from bert_secrets_jax.ablation.masked_lm import FEW, assess_losses, masked_lm_losses
 from bert_secrets_jax.ablation.masks import describe, single_heads, with_intact
 from bert_secrets_jax.ablation.resumable import sweep_examples
-from bert_secrets_jax.ablation.similarity import similarities
 from bert_secrets_jax.analyses.common import effects, marks
 from bert_secrets_jax.analyses.common.disabling import instead
 from bert_secrets_jax.analyses.common.learnt import if_not_learnt

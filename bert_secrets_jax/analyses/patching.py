@@ -6,18 +6,16 @@ Shapes: E pairs of texts, L layers, N heads, M heads of all layers.
 import dataclasses
 import functools
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 from jaxtyping import Float
 
-from bert_secrets_jax.ablation.attribution_patching import estimate_patches
-from bert_secrets_jax.ablation.embedding import as_embedder
+from bert_secrets_jax.ablation.embeddings import as_embedder
 from bert_secrets_jax.ablation.masked_lm import assess_losses
 from bert_secrets_jax.ablation.patched_metrics import AnyMetric, intact_answers
-from bert_secrets_jax.ablation.patching import Patched, as_read, patch
+from bert_secrets_jax.ablation.patching import Patched, as_read, estimate_patches, patch
 from bert_secrets_jax.analyses.common import effects
-from bert_secrets_jax.analyses.common.effects import harm_explained
 from bert_secrets_jax.analyses.common.models import Models, check_several, one_model
 from bert_secrets_jax.analyses.declaration import analysis
 from bert_secrets_jax.brief import TooFewTextsError
@@ -28,12 +26,13 @@ from bert_secrets_jax.data.tasks import Text, first_texts
 from bert_secrets_jax.model.config import EMBEDDING, SEQUENCES
 from bert_secrets_jax.model.weights import Pretrained, with_pooling
 from bert_secrets_jax.names import head_name
+from bert_secrets_jax.ranges import Range
 from bert_secrets_jax.runs.call import INPUTS, Call, an_input, call
 from bert_secrets_jax.runs.findings import how_many
 from bert_secrets_jax.runs.result import Result, drawn
 from bert_secrets_jax.stats.correlations import RankAgreement, rank_agreement
 from bert_secrets_jax.stats.effects import Effects, Outcome
-from bert_secrets_jax.stats.student import LEVEL
+from bert_secrets_jax.stats.student import LEVEL, ratio_interval
 
 SOURCE = 'Heimersheim and Nanda 2024, section 3'
 SOURCES = {'gradient': 'Nanda 2023', 'integrated gradients': 'Hanna et al. 2024'}
@@ -210,7 +209,7 @@ def patching(
     metric: AnyMetric = None,
     answers: Sequence[Any] | None = None,
     steps: Steps = 5,
-    most: int = 100,
+    most: Annotated[int, Range(0, 10_000_000, without=1)] = 100,
     seed: int = 0,
     compute: Compute = Compute(),
 ) -> Patching:
@@ -236,8 +235,6 @@ def patching(
       FloatingPointError: The metric is NaN or infinite.
     """
     model = as_embedder(one_model(tuned))
-    if most < 0 or most == 1:
-        raise ValueError(f'{most=} must be a number of pairs from 2 on, or 0 for all.')
     if corrupted is None:
         clean, corrupted = pairs_of(model, clean, most=most, seed=seed, compute=compute)
     check_several(clean)
@@ -255,7 +252,7 @@ def patching(
         shape=exact.denoising.shape[1:],
         total=assess(gap[:, None], names=['clean']),
         effects={name: assess(each) for name, each in changes.items()},
-        shares={name: _shares(each, gap, name) for name, each in changes.items()},
+        shares={name: shares_of(each, gap, name) for name, each in changes.items()},
         errors={method: assess(each - changes[BOTH]) for method, each in estimates.items()},
         agreement={
             method: rank_agreement(changes[BOTH], each, paired=True)
@@ -280,12 +277,22 @@ def assess_changes(
     return assess_losses(*given, names=names, outcome=outcome, sample_of='pairs', seed=seed)
 
 
-def _shares(changes: np.ndarray, gap: np.ndarray, direction: str) -> Float[np.ndarray, 'M 3']:
-    """Return what share of a gap each head closes, or opens when noising, with its interval."""
-    towards = -changes if direction == 'noising' else changes
-    each = towards.reshape(len(gap), -1).T.astype(np.float64)
-    none = (np.nan,) * 3
-    return np.array([harm_explained(gap, gap - one) or none for one in each])
+def shares_of(
+    changes: Float[np.ndarray, 'E *H'], gap: Float[np.ndarray, ' E'], direction: str = BOTH
+) -> Float[np.ndarray, 'M 3']:
+    """Return what share of a gap each head closes, or opens when noising, with its interval.
+
+    It is a ratio of means over pairs, with the ends of its 95 % interval (Fieller 1954). It is NaN
+    where the mean gap is not significantly above 0.
+    """
+    count, below, shares = len(gap), float(gap.mean()), []
+    for towards in (-changes if direction == 'noising' else changes).reshape(count, -1).T:
+        (of_below, both), (_, of_above) = np.cov(gap, towards) / count
+        above = float(towards.mean(dtype=np.float64))
+        low, high = ratio_interval(above, below, (of_above, of_below), both, count - 1)
+        known = below > 0 and np.isfinite(high)
+        shares.append((above / below, low, high) if known else (np.nan,) * 3)
+    return np.array(shares)
 
 
 def pairs_of(

@@ -10,15 +10,10 @@ from typing import Any, ClassVar
 import numpy as np
 from jaxtyping import Float, Int
 
+from bert_secrets_jax.ablation import embeddings
 from bert_secrets_jax.ablation.masks import describe, with_intact
-from bert_secrets_jax.ablation.retrieval import (
-    SIDES,
-    assess_retrieval,
-    ranks_of_relevant,
-    scores_of_queries,
-)
-from bert_secrets_jax.analyses.common.disabling import MaskSets, instead, named_masks
-from bert_secrets_jax.analyses.common.embeddings import EmbeddingEffects, embedded_cost
+from bert_secrets_jax.analyses.common import disabling
+from bert_secrets_jax.analyses.common.disabling import EmbeddingEffects, MaskSets
 from bert_secrets_jax.analyses.common.models import check_several
 from bert_secrets_jax.analyses.declaration import analysis
 from bert_secrets_jax.brief import check_name
@@ -55,7 +50,7 @@ class Retrieval(EmbeddingEffects):
         where = 'queries and documents' if self.sides == 'both' else 'queries alone'
         effects_of = next(iter(next(iter(self.outcomes.values())).values()))
         return [
-            f'Heads are disabled for {where}. {instead(self.baseline)}',
+            f'Heads are disabled for {where}. {disabling.instead(self.baseline)}',
             f'Losses of fewer than {effects_of.unseen:.0%} of queries may be missing among these '
             f"{effects_of.sample}: intervals take them as no larger than a typical head's.",
             'Of equally similar documents, those that are not relevant come first.',
@@ -107,7 +102,7 @@ def _texts(search: Sequence[Any]) -> list[Example]:
         'relevant': ('search', 2),
         'baseline': 'ablation.baseline',
     },
-    cost=lambda given: embedded_cost(given, 'search', _texts),
+    cost=lambda given: disabling.embedded_cost(given, 'search', _texts),
 )
 def retrieval(
     pretrained: Pretrained,
@@ -125,7 +120,7 @@ def retrieval(
     """Disable heads and layers one at a time, and measure how well documents are found.
 
     Documents are ranked by their cosine with the query. Scores are MRR, nDCG@10 and recall@10
-    (`ablation.retrieval`), with queries as the sample. A head takes about half a pass over all
+    (`ablation.embeddings`), with queries as the sample. A head takes about half a pass over all
     texts, or over the queries alone.
 
     Args:
@@ -145,22 +140,22 @@ def retrieval(
         among the documents; there are fewer than two queries; or `similarity` would refuse the
         other arguments.
     """
-    check_name('sides', sides, SIDES)
+    check_name('sides', sides, embeddings.SIDES_OF_SEARCH)
     judged, grades = judgements(queries, documents, relevant)
     asked, read = (
         list(each.values() if isinstance(each, Mapping) else each) for each in (queries, documents)
     )
     check_several(asked)
-    chosen, outcomes = named_masks(masks, pretrained.config), {}
+    chosen, outcomes = disabling.named_masks(masks, pretrained.config), {}
     how = {'sides': sides, 'baseline': baseline, 'donor_seed': seed, 'compute': compute}
     for name, each in chosen.items():
-        ranks = ranks_of_relevant(
+        ranks = embeddings.ranks_of_relevant(
             pretrained, asked, read, judged, with_intact(each), prompts=prompts, **how
         )
         names = [describe(mask) for mask in each]
         outcomes[name] = {
-            score: assess_retrieval(values, name=score, names=names, seed=seed)
-            for score, values in scores_of_queries(ranks, judged[:, 0], grades).items()
+            score: embeddings.assess_retrieval(values, name=score, names=names, seed=seed)
+            for score, values in embeddings.scores_of_queries(ranks, judged[:, 0], grades).items()
         }
     shape = next(iter(chosen.values())).shape[1:]
     return Retrieval(baseline, sides, shape, outcomes, len(read))
@@ -186,7 +181,9 @@ def judgements(
     keys = (
         each if isinstance(each, Mapping) else range(len(each)) for each in (queries, documents)
     )
-    known = [{name: place for place, name in enumerate(each)} for each in keys]
+    known: list[dict[Any, int]] = [
+        {name: place for place, name in enumerate(each)} for each in keys
+    ]
     if relevant is None:
         rows = [(*pair, 1) for pair in zip(*known, strict=False)]
     elif isinstance(relevant, Mapping):
@@ -197,16 +194,14 @@ def judgements(
         ]
     else:
         rows = [(*each, 1)[:3] for each in relevant]
-    numbers = []
-    *named, grades = zip(*rows, strict=True) if rows else ((), (), ())
-    for what, names, places in zip(('query', 'document'), named, known, strict=True):
-        for name in names:
+    graded = {}
+    for *pair, grade in rows:
+        for what, name, places in zip(('query', 'document'), pair, known, strict=True):
             if name not in places:
                 raise ValueError(f'There is no {what} {name!r}: names are keys, or places from 0.')
-        numbers.append([places[name] for name in names])
-    check_numbers('Grades', np.array(grades, float))
-    # Where a pair is given twice, its last grade counts.
-    graded = dict(zip(zip(*numbers, strict=True), map(float, grades), strict=True))
+        # Where a pair is given twice, its last grade counts.
+        graded[known[0][pair[0]], known[1][pair[1]]] = float(grade)
+    check_numbers('Grades', np.array([*graded.values()]))
     graded = {pair: grade for pair, grade in graded.items() if grade > 0}
     lacking = set(range(len(queries))) - {query for query, _ in graded}
     if lacking or not graded:

@@ -12,16 +12,11 @@ from typing import ClassVar
 import numpy as np
 
 from bert_secrets_jax import plots
+from bert_secrets_jax.ablation import embeddings
+from bert_secrets_jax.ablation.embeddings import COSINE, assess_similarities
 from bert_secrets_jax.ablation.masks import describe, with_intact
-from bert_secrets_jax.ablation.similarity import (
-    CORRELATIONS,
-    COSINE,
-    SIDES,
-    assess_similarities,
-    similarities,
-)
-from bert_secrets_jax.analyses.common.disabling import MaskSets, instead, named_masks
-from bert_secrets_jax.analyses.common.embeddings import EmbeddingEffects, embedded_cost
+from bert_secrets_jax.analyses.common import disabling
+from bert_secrets_jax.analyses.common.disabling import EmbeddingEffects, MaskSets
 from bert_secrets_jax.analyses.common.models import check_several, check_varied
 from bert_secrets_jax.analyses.declaration import analysis
 from bert_secrets_jax.brief import check_name
@@ -47,7 +42,7 @@ _KIND = 'cosine, '
 class Similarity(EmbeddingEffects):
     """The effect of disabling each head and each layer on the cosines of pairs of texts.
 
-    Outcomes are those of `ablation.similarity.assess_similarities`, and the mean cosine of the
+    Outcomes are those of `ablation.embeddings.assess_similarities`, and the mean cosine of the
     pairs of each kind.
     """
 
@@ -67,12 +62,12 @@ class Similarity(EmbeddingEffects):
 
     def notes(self):
         return [
-            f'Heads are disabled {_WHERE[self.sides]}. {instead(self.baseline)}',
+            f'Heads are disabled {_WHERE[self.sides]}. {disabling.instead(self.baseline)}',
             'Pairs count as independent: texts that stand in several make intervals too narrow.',
         ]
 
     def head_marks(self):
-        scored = CORRELATIONS[0] in self.outcomes.get('heads', ())
+        scored = embeddings.CORRELATIONS[0] in self.outcomes.get('heads', ())
         return super().head_marks() if scored else []
 
 
@@ -82,7 +77,7 @@ class Similarity(EmbeddingEffects):
     time='1 min',
     reads=('ablation.baseline',),
     inputs={'pretrained': 'embedder', 'baseline': 'ablation.baseline'},
-    cost=lambda given: embedded_cost(given, 'pairs'),
+    cost=lambda given: disabling.embedded_cost(given, 'pairs'),
 )
 def similarity(
     pretrained: Pretrained,
@@ -119,7 +114,7 @@ def similarity(
       ValueError: The model does not say how it pools; an argument is unknown, or does not fit the
         model or the pairs; scores are all alike; or there are fewer than two pairs.
     """
-    check_name('sides', sides, SIDES[:-1])
+    check_name('sides', sides, embeddings.SIDES[:-1])
     examples = as_examples(pairs)
     labels = [each.label for each in examples if each.label is not None]
     if len(labels) == len(examples):
@@ -141,10 +136,10 @@ def similarity(
     for kind, members in of_kinds.items():
         check_enough(f'pairs of the kind {kind!r}', np.flatnonzero(members), 2, ' for an interval')
     check_several(examples)
-    chosen, outcomes = named_masks(masks, pretrained.config), {}
+    chosen, outcomes = disabling.named_masks(masks, pretrained.config), {}
     how = {'sides': sides, 'baseline': baseline, 'donor_seed': seed, 'compute': compute}
     for name, each in chosen.items():
-        cosines = similarities(pretrained, examples, with_intact(each), **how)
+        cosines = embeddings.similarities(pretrained, examples, with_intact(each), **how)
         about = {'names': [describe(mask) for mask in each], 'seed': seed}
         outcomes[name] = assess_similarities(cosines, gold=scores, **about)
         for kind, members in of_kinds.items():

@@ -219,7 +219,7 @@ def outputs_of(
     """Return what a model makes of texts without tokens, such as logits."""
     descent = Descent.start(pretrained, none(pretrained.config), 'zero', None, compute)
     batches = bucket(variants, **encoding_for(descent, compute))
-    how = {'folder': compute.folder, 'what': 'Texts without tokens', 'unit': 'texts'}
+    how = {'folder': compute.folder, 'what': 'Texts without tokens'}
     (found,) = sweep_all(pretrained, batches, descent, **how)
     return found
 

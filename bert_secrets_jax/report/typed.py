@@ -12,7 +12,7 @@ import urllib.parse
 import numpy as np
 from markupsafe import Markup
 
-from bert_secrets_jax.ablation.embedding import embed
+from bert_secrets_jax.ablation.embeddings import embed
 from bert_secrets_jax.ablation.patched_metrics import Metric, cosine, intact_answers
 from bert_secrets_jax.ablation.patching import DIRECTIONS, as_read, patch
 from bert_secrets_jax.analyses.example_maps import maps_of

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import bert_secrets_jax as bs
-from bert_secrets_jax.ablation.donors import Donors, donor_tokens, draw_donors
+from bert_secrets_jax.ablation.contexts import Donors, donor_tokens, draw_donors
 from tests.conftest import random_inputs
 
 

@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 import bert_secrets_jax as bs
-from bert_secrets_jax.ablation.attribution_patching import estimate_each
-from bert_secrets_jax.ablation.patching import Pairs, patch_each
+from bert_secrets_jax.ablation.patching import Pairs, estimate_each, patch_each
 from tests.conftest import as_torch, forward, rarely, relative
 from tests.model.conftest import in_pytorch
 

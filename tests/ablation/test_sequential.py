@@ -7,7 +7,8 @@ import pytest
 
 import bert_secrets_jax as bs
 from bert_secrets_jax.ablation import sequential
-from bert_secrets_jax.ablation.outcomes import assess_changes, assess_outcomes
+from bert_secrets_jax.ablation.masked_lm import assess_losses
+from bert_secrets_jax.ablation.outcomes import assess_outcomes
 from bert_secrets_jax.stats.effects import BETTER, NO_MATTER, OPEN, VERDICTS, WORSE, loss_in
 from tests.conftest import PAIRS, killed_after_a_part
 
@@ -203,7 +204,7 @@ def test_broken_logits_and_missing_labels_are_named(known, tuned):
 def means_of(changes):
     """Return the effects of masks that change the loss of examples so [M, E]."""
     names = [f'L1-H{mask}' for mask in range(1, len(changes) + 1)]
-    return assess_changes(changes, names=names, outcome=loss_in('nats'), intact=0.5)
+    return assess_losses(changes, 0 * changes[0], names=names, outcome=loss_in('nats'))
 
 
 def test_so_many_examples_are_enough():

@@ -9,13 +9,13 @@ import scipy.stats
 import sklearn.metrics
 
 import bert_secrets_jax as bs
-from bert_secrets_jax.ablation import similarity
-from bert_secrets_jax.ablation.retrieval import (
+from bert_secrets_jax.ablation import embeddings
+from bert_secrets_jax.ablation.embeddings import (
     assess_retrieval,
+    assess_similarities,
     ranks_of_relevant,
     scores_of_queries,
 )
-from bert_secrets_jax.ablation.similarity import assess_similarities
 from tests.conftest import PAIRS
 
 TEXTS = list(dict.fromkeys(text for pair in PAIRS for text in pair))
@@ -51,8 +51,8 @@ def cosine(one, other):
 
 def test_cosines_are_those_of_a_plain_loop(embedder, masks, by_hand, monkeypatch):
     """In blocks of four pairs."""
-    monkeypatch.setattr(similarity, '_HELD', 10_752)
-    found = {side: bs.similarities(embedder, MINE, masks, sides=side) for side in similarity.SIDES}
+    monkeypatch.setattr(embeddings, '_HELD', 10_752)
+    found = {side: bs.similarities(embedder, MINE, masks, sides=side) for side in embeddings.SIDES}
     for pair, (a, b) in enumerate(MINE):
         one, two = by_hand[a], by_hand[b]
         every = [[cosine(x, y) for y in two] for x in one]
@@ -67,7 +67,7 @@ def test_cosines_are_those_of_a_plain_loop(embedder, masks, by_hand, monkeypatch
 def test_blocks_do_not_change_the_mean_that_replaces_a_head(embedder, masks, monkeypatch):
     given = embedder, MINE, masks
     whole = bs.similarities(*given, baseline='mean')
-    monkeypatch.setattr(similarity, '_HELD', 10_752)
+    monkeypatch.setattr(embeddings, '_HELD', 10_752)
     np.testing.assert_allclose(bs.similarities(*given, baseline='mean'), whole, atol=1e-5)
 
 
@@ -82,7 +82,7 @@ def test_what_is_no_pair_is_refused(embedder, masks):
 @pytest.mark.parametrize('sides', ['both', 'queries'])
 @pytest.mark.parametrize('held', [2**27, 5_000])
 def test_ranks_are_those_of_a_plain_loop(embedder, masks, by_hand, sides, held, monkeypatch):
-    monkeypatch.setattr(similarity, '_HELD', held)
+    monkeypatch.setattr(embeddings, '_HELD', held)
     queries, documents = TEXTS[:3], [*TEXTS[2:], *TEXTS]
     relevant = np.array([(0, 1), (0, 5), (1, 0), (2, 2), (2, 1)])
     found = ranks_of_relevant(embedder, queries, documents, relevant, masks, sides=sides)
@@ -134,7 +134,7 @@ def test_a_head_that_carries_similarity_and_one_that_holds_it_back():
     cosines[4] = cosines[0] + rng.normal(0, 1e-4, 400)
     found = assess_similarities(cosines, names=[''] * 6, gold=gold)
     assert list(found) == ['spearman', 'pearson', 'cosine', 'size']
-    for name in similarity.CORRELATIONS:
+    for name in embeddings.CORRELATIONS:
         assert found[name].significant() == (1, 1) and found[name].best == 2
         assert found[name].worst == 1
     np.testing.assert_allclose(
@@ -150,7 +150,7 @@ def test_a_head_that_carries_similarity_and_one_that_holds_it_back():
     gold, cosines = world(rng, np.zeros(1), pairs=1600)
     cosines[1] = cosines[0] + rng.normal(0, 1e-4, 1600)
     found = assess_similarities(cosines, names=[''], gold=gold)
-    assert all(found[name].equivalent[0] <= 0.05 for name in similarity.CORRELATIONS)
+    assert all(found[name].equivalent[0] <= 0.05 for name in embeddings.CORRELATIONS)
 
 
 def test_an_interval_of_what_was_not_seen_to_change():

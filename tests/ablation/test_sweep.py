@@ -8,7 +8,7 @@ import pytest
 
 import bert_secrets_jax as bs
 from bert_secrets_jax.ablation import layers
-from bert_secrets_jax.ablation.donors import draw_donors
+from bert_secrets_jax.ablation.contexts import draw_donors
 from bert_secrets_jax.model import attention
 from tests.conftest import RELATIVES, forward, random_inputs, random_params, rarely, relative
 

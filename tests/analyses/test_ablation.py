@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 import bert_secrets_jax as bs
-from bert_secrets_jax.ablation.interactions import single_and_pair_masks
 from bert_secrets_jax.ablation.masks import with_intact
 from bert_secrets_jax.ablation.resumable import sweep_examples
+from bert_secrets_jax.analyses.interactions import single_and_pair_masks
 
 
 def ablation(tuned, texts, masks='layers', **settings):
@@ -19,11 +19,10 @@ def ablation(tuned, texts, masks='layers', **settings):
 
 def learnt(result, p_value):
     """The same of models that have learnt their task with this p-value."""
-    models = len(next(iter(result.sets.values())).p_learnt)
-    p_values = np.full(models, p_value)
-    sets = {
-        name: dataclasses.replace(each, p_learnt=p_values) for name, each in result.sets.items()
-    }
+    sets = dict(result.sets)
+    for name, each in sets.items():
+        tests = tuple((*test[:-1], p_value) for test in each.learnt)
+        sets[name] = dataclasses.replace(each, learnt=tests)
     return dataclasses.replace(result, sets=sets)
 
 
@@ -36,7 +35,7 @@ def computed(monkeypatch):
         found.append(sweep_examples(*given, **settings).logits)
         return bs.Swept(np.asarray(given[2], np.float32), found[-1])
 
-    for name in ('ablation', 'interactions'):
+    for name in ('common.disabling', 'interactions'):
         # The name of the module is that of its function, which hides it.
         module = sys.modules[f'bert_secrets_jax.analyses.{name}']
         monkeypatch.setattr(module, 'sweep_examples', noted)

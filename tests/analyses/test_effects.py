@@ -15,9 +15,9 @@ from bert_secrets_jax.analyses.common.effects import (
     draw_outcome,
     findings_of,
     findings_of_outcomes,
-    harm_explained,
     label_of,
 )
+from bert_secrets_jax.analyses.patching import shares_of
 from bert_secrets_jax.stats.effects import MARGIN, Outcome, loss_in
 from bert_secrets_jax.stats.student import LEVEL
 from tests.ablation.test_outcomes import margins
@@ -263,15 +263,15 @@ def test_a_head_that_half_of_the_fine_tunings_need_is_seen():
     assert leading.endswith('4 are open. Of the open ones, 1 does harm in some fine-tunings.')
 
 
-def test_the_share_of_harm_has_the_interval_of_a_ratio():
-    """As often as it says, where replacing does 40 % of the harm of removal."""
+def test_the_share_of_a_gap_has_the_interval_of_a_ratio():
+    """As often as it says, where 60 % of the gap is closed."""
     rng, inside = np.random.default_rng(0), []
     for _ in range(400):
         shared = rng.exponential(size=80)
-        found = harm_explained(shared + rng.normal(size=80), 0.4 * shared + rng.normal(size=80))
-        inside.append(found[1] <= 0.6 <= found[2] and found[1] <= found[0] <= found[2])
+        one, other = rng.normal(size=(2, 80))
+        ((share, low, high),) = shares_of(0.6 * shared + one, shared + other)
+        inside.append(low <= 0.6 <= high and low <= share <= high)
     assert 0.92 <= np.mean(inside) <= 0.98
     # A ratio without errors is certain.
-    assert harm_explained(shared, shared / 4) == pytest.approx((0.75,) * 3)
-    harmless = rng.normal(size=40)
-    assert harm_explained(harmless - harmless.mean() + 0.01, harmless) is None
+    np.testing.assert_allclose(shares_of(0.75 * shared, shared), 0.75)
+    assert np.isnan(shares_of(one, other - other.mean() + 0.01)).all()

@@ -97,7 +97,7 @@ def test_shares_estimates_and_pairs_that_are_made(pretrained):
     np.testing.assert_allclose(chosen['error'], guess.ravel() - expected, atol=1e-6)
     with pytest.raises(TooFewTextsError, match='Of the 1 given, 0 make such pairs'):
         pairs_of(pretrained, texts[:1], **how)
-    with pytest.raises(ValueError, match='most=1 must be a number of pairs'):
+    with pytest.raises(ValueError, match='most=1 must be a whole number from 0 to .* but not 1'):
         bs.analyses.patching(pretrained, texts, most=1)
     with pytest.raises(ValueError, match='steps=0'):
         bs.analyses.patching(pretrained, texts, steps=0)

@@ -1,4 +1,4 @@
-"""Disabling heads: the masks, metrics, costs and effects that several analyses share.
+"""Disabling heads: one engine for one model or several, and its masks, metrics and costs.
 
 Shapes: M masks, L layers, N heads, S models, E examples.
 """
@@ -9,26 +9,33 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
+from absl import logging
 
 from bert_secrets_jax import plots
 from bert_secrets_jax.ablation import masks as mask_sets
-from bert_secrets_jax.ablation.masks import parse_heads
+from bert_secrets_jax.ablation.contexts import mean_contexts
+from bert_secrets_jax.ablation.masks import parse_heads, with_intact
 from bert_secrets_jax.ablation.outcomes import assess_outcomes
+from bert_secrets_jax.ablation.resumable import sweep_examples
 from bert_secrets_jax.ablation.sweep import Swept
 from bert_secrets_jax.analyses.common import effects, marks
-from bert_secrets_jax.analyses.common.learnt import learning_test, learnt_nothing, not_learnt
-from bert_secrets_jax.analyses.common.models import check_several
+from bert_secrets_jax.analyses.common.learnt import Learnt, if_not_learnt, learning_test
+from bert_secrets_jax.analyses.common.models import check_alike, check_several, labels_of
 from bert_secrets_jax.brief import check_name
-from bert_secrets_jax.data.tasks import Example
+from bert_secrets_jax.compute import Compute
+from bert_secrets_jax.data.encoding import encode
+from bert_secrets_jax.data.tasks import Example, Text
 from bert_secrets_jax.finetune.metrics import check_metrics, metrics_for
+from bert_secrets_jax.model.attention import check_baseline
 from bert_secrets_jax.model.config import BertConfig
+from bert_secrets_jax.model.weights import Pretrained
 from bert_secrets_jax.runs.call import Call, call
 from bert_secrets_jax.runs.result import Finding, Result
 from bert_secrets_jax.stats import significance
 from bert_secrets_jax.stats.effects import Effects
 from bert_secrets_jax.stats.influence import MeanEffect, mean_effect
 from bert_secrets_jax.stats.seeds import assess_seeds
-from bert_secrets_jax.stats.significance import ChosenElsewhere, SelectedGain
+from bert_secrets_jax.stats.significance import Answers, ChosenElsewhere, SelectedGain
 
 SOURCE = 'Kovaleva et al. 2019, section 4.6'
 # Names of sets of masks, or masks [M, L, N] of your own by the names of their sets.
@@ -58,8 +65,7 @@ class Ablated:
       outcomes: The effects by what sees more than a score (see `ablation.outcomes`); the first
         leads.
       averages: The effect on that metric in each model, on average over the masks.
-      tested, reached, larger_class, p_learnt: The tests of whether models have learnt anything, as
-        `analyses.common.learnt.Learnt`: `reached` and `p_learnt` are those of each model [S].
+      learnt: The test of whether each model has learnt anything (see `analyses.common.learnt`).
       gain: The gain of the best mask on the task's own metric, with and without the luck of being
         chosen; None over several models.
       elsewhere: The gain here of the mask that is best on other examples; None without others.
@@ -71,10 +77,7 @@ class Ablated:
     assessed: Mapping[str, Effects]
     outcomes: Mapping[str, Effects]
     averages: tuple[MeanEffect, ...]
-    tested: str
-    reached: np.ndarray
-    larger_class: float
-    p_learnt: np.ndarray
+    learnt: tuple[Learnt, ...]
     gain: SelectedGain | None = None
     elsewhere: ChosenElsewhere | None = None
 
@@ -105,11 +108,9 @@ class Ablated:
 
     def warnings(self, *names: str) -> list[Finding]:
         """Return the warning about the first of the models, so named, that has learnt nothing."""
-        for name, value, p in zip(names, self.reached, self.p_learnt, strict=True):
-            if learnt_nothing(p):
-                test = self.tested, float(value), self.larger_class, float(p)
-                return [not_learnt(name, test, self.averages[0].examples)]
-        return []
+        examples = self.averages[0].examples
+        tests = zip(names, self.learnt, strict=True)
+        return [each for of in tests for each in if_not_learnt(*of, examples)][:1]
 
 
 @dataclasses.dataclass(frozen=True, repr=False, eq=False)
@@ -129,8 +130,9 @@ class Disabled(Result):
 
     @property
     def learnt(self) -> bool:
-        """Whether every intact model has learnt something (a `p_learnt` of at most 0.05)."""
-        return not any(map(learnt_nothing, next(iter(self.sets.values())).p_learnt))
+        """Whether every intact model has learnt something (a p-value of at most 0.05)."""
+        first = next(iter(self.sets.values()))
+        return not first.warnings(*[''] * len(first.learnt))
 
     @property
     def over(self) -> str:
@@ -156,6 +158,12 @@ class Disabled(Result):
                 what=f'{effects.title_of(each)} {self.over}'.strip(),
             )
         ]
+
+    def of_score(self, name: str, caption: str, **how: Any) -> 'plots.Figure':
+        """Draw the effects of a set on the score (`draw_effects`)."""
+        ablated = self.sets[name]
+        given = ablated.found, ablated.shape, caption, ablated.metric
+        return effects.draw_effects(name, *given, **how)
 
     def told_apart(self, name: str) -> 'plots.Figure':
         """Draw how much worse texts are told apart without each head, or without each layer."""
@@ -192,10 +200,14 @@ def check_disabling(given) -> None:
 
 def swept_cost(given, seeds: int) -> float:
     """Return the work of sweeps over the models of so many seeds."""
+    return seeds * passes_without(given, given['ablation.sets']) * given.tokens('ablated')
+
+
+def passes_without(given, sets: Sequence[str] = ('heads', 'layers')) -> float:
+    """Return the passes over the texts that take as long as sets of masks."""
     heads = given.HEAD * given.heads
     of_sets = {'heads': heads, 'layers': given.MANY * given.layers, 'one_head_left': heads}
-    passes = sum(of_sets[name] for name in given['ablation.sets'])
-    return seeds * passes * given.tokens('ablated')
+    return sum(of_sets[name] for name in sets)
 
 
 def assessed_metrics(classes: int, examples: Sequence[Example]) -> tuple[str, ...]:
@@ -238,6 +250,67 @@ def instead(baseline: str, corpus: str = 'these texts') -> str:
     return f'A disabled head {_INSTEAD[baseline].format(corpus=corpus)}.'
 
 
+def assess_sets(
+    models: Sequence[Pretrained],
+    examples: Sequence[Example],
+    masks: MaskSets,
+    *,
+    baseline: str,
+    metrics: Sequence[str] | None,
+    seed: int,
+    compute: Compute,
+    corpus: Sequence[Text] | None = None,
+    choose_on: Sequence[Example] | None = None,
+) -> dict[str, Ablated]:
+    """Disable each set in one model, or in several of one recipe, and compare it with them intact.
+
+    Arguments and errors are those of `ablation`.
+    """
+    check_baseline(baseline)
+    config = models[0].config
+    labels = labels_of(examples, config)
+    metrics, chosen = checked_metrics(metrics, config, examples), named_masks(masks, config)
+    check_alike(models)
+    # The sets whose best mask is looked for elsewhere.
+    several, labels_elsewhere = set(), labels
+    if choose_on is not None:
+        here = {example.texts for example in examples}
+        for example in choose_on:
+            if example.texts in here:
+                raise ValueError(
+                    f'The text of {example.place or example.text_a!r} is among the examples and in '
+                    'choose_on: give choose_on other texts.'
+                )
+        labels_elsewhere = labels_of(choose_on, config)
+        several = {name for name, each in chosen.items() if len(each) > 1} - {'one_head_left'}
+        if not several:
+            raise ValueError('choose_on chooses the best of several masks, and no set has several.')
+    how: list[dict[str, Any]] = []
+    for model in models:
+        how.append({'baseline': baseline, 'donor_seed': seed, 'compute': compute})
+        if baseline == 'mean':
+            texts = examples if corpus is None else corpus
+            batches = encode(model.tokenizer, texts, **compute.encoding)
+            how[-1]['replacement'] = mean_contexts(model, batches, mesh=compute.mesh)
+    sets = {}
+    for name, each in chosen.items():
+        every, swept = with_intact(each), []
+        for place, model in enumerate(models):
+            if len(models) > 1:
+                logging.info('Fine-tuning %d of %d: %s', place + 1, len(models), name)
+            swept.append(sweep_examples(model, examples, every, **how[place]))
+        sets[name] = assess(swept, labels, metrics, seed=seed)
+        if choose_on is not None and name in several:
+            there = sweep_examples(models[0], choose_on, every, **how[0])
+            answers = [
+                Answers(found.predictions[1:], found.predictions[0], true)
+                for found, true in ((there, labels_elsewhere), (swept[0], labels))
+            ]
+            gain = significance.gain_of_choice(metrics[0], *answers)
+            sets[name] = dataclasses.replace(sets[name], elsewhere=gain)
+    return sets
+
+
 def assess(
     swept: Sequence[Swept], labels: np.ndarray, metrics: Sequence[str], *, seed: int
 ) -> Ablated:
@@ -257,8 +330,6 @@ def assess(
         ]
         several = len(alone) > 1
         assessed[metric] = assess_seeds(alone, masked, intact, labels) if several else alone[0]
-    tests = [learning_test(metrics, classes, each, labels) for each in intact]
-    tested, reached, larger_class, p_learnt = zip(*tests, strict=True)
     gain = None
     if len(models) == 1:
         gain = significance.selected_gain(first, *models[0], labels, seed=seed)
@@ -267,9 +338,57 @@ def assess(
         assessed=assessed,
         outcomes=assess_outcomes([each.logits for each in swept], labels, names=names, seed=seed),
         averages=tuple(mean_effect(first, *of_model, labels) for of_model in models),
-        tested=tested[0],
-        reached=np.array(reached),
-        larger_class=larger_class[0],
-        p_learnt=np.array(p_learnt),
+        learnt=tuple(learning_test(metrics, classes, each, labels) for each in intact),
         gain=gain,
     )
+
+
+@dataclasses.dataclass(frozen=True, repr=False, eq=False)
+class EmbeddingEffects(Result):
+    """The effects of disabling heads and layers on what embeddings are good for.
+
+    Attributes:
+      baseline, sides: As in `similarity`.
+      shape: The numbers of layers and heads.
+      outcomes: By the name of the set of masks, the effects by outcome. The first is drawn.
+    """
+
+    source: ClassVar[str]
+
+    baseline: str
+    sides: str
+    shape: tuple[int, int]
+    outcomes: Mapping[str, Mapping[str, Effects]]
+
+    def frames(self):
+        return {name: effects.frame_of_outcomes(each, name) for name, each in self.outcomes.items()}
+
+    def figures(self):
+        return effects.drawn_sets(self, self.outcomes, effects=_draw_leading)
+
+    def findings(self):
+        found = []
+        for name, outcomes in self.outcomes.items():
+            found += effects.findings_of_outcomes(outcomes, name, source=self.source)
+        for each in next(iter(self.outcomes.values())).values():
+            # An outcome that grows is 0 for the intact model, by its definition.
+            if not each.outcome.grows:
+                found.append(effects.intact_of(each, source=self.source))
+        return found
+
+    def head_marks(self):
+        if 'heads' not in self.outcomes:
+            return []
+        leading = next(iter(self.outcomes['heads'].values()))
+        return marks.mark_effects(leading, self.shape, rank=marks.SIMILARITY)
+
+
+def embedded_cost(given, *texts: Any) -> float:
+    """Return the work of embeddings without each head and each layer; `texts` as in `tokens`."""
+    return passes_without(given) * given.tokens(*texts)
+
+
+def _draw_leading(result: EmbeddingEffects, name: str):
+    outcome, leading = next(iter(result.outcomes[name].items()))
+    caption = f'Change of {effects.title_of(leading)} without {effects.WITHOUT[name]}.'
+    return effects.draw_effects(name, leading, result.shape, caption, outcome)

@@ -5,14 +5,12 @@ Shapes: M masks, L layers, N heads, E examples.
 
 import collections
 import functools
-import math
 import operator
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from jaxtyping import Float
 
 from bert_secrets_jax import plots
 from bert_secrets_jax.ablation.masked_lm import assess_losses
@@ -22,7 +20,7 @@ from bert_secrets_jax.names import counted, head_name
 from bert_secrets_jax.runs.findings import how_many, measured
 from bert_secrets_jax.runs.result import Figures, Finding, Result, drawn, framed
 from bert_secrets_jax.stats.effects import BETTER, MATTERS, NO_MATTER, OPEN, WORSE, Effects, loss_in
-from bert_secrets_jax.stats.student import LEVEL, ratio_interval
+from bert_secrets_jax.stats.student import LEVEL
 
 if TYPE_CHECKING:
     import pandas
@@ -135,24 +133,6 @@ def loss_effects(losses: np.ndarray, names: Sequence[str], *, classes: int, seed
         sample_of='examples',
         seed=seed,
     )
-
-
-def harm_explained(
-    removed: Float[np.ndarray, ' E'], replaced: Float[np.ndarray, ' E']
-) -> tuple[float, float, float] | None:
-    """Return the share of the harm of removal that another replacement does not do.
-
-    It is 1 minus the ratio of the mean changes of the loss with the ends of its 95 % interval over
-    examples (Fieller 1954), from the changes of the loss of each. It is None where the mean harm of
-    removal is not significant.
-    """
-    count = len(removed)
-    below, above = float(removed.mean()), float(replaced.mean())
-    (of_below, both), (_, of_above) = np.cov(removed, replaced) / count
-    low, high = ratio_interval(above, below, (of_above, of_below), both, count - 1)
-    if below <= 0 or math.isinf(high):
-        return None
-    return 1 - above / below, 1 - high, 1 - low
 
 
 def rows_of(effects: Effects, columns: Mapping[str, str]) -> list[tuple]:
@@ -278,27 +258,21 @@ def draw_effects(
         return figure.captioned(f'{caption} Lines: 95 % intervals.', source)
     grid = np.reshape(scale * effects.difference, shape)
     likely = effects.corrected if effects.benjamini_hochberg is None else effects.benjamini_hochberg
-    circles = {
-        'label': label,
-        'red': scale * effects.red,
-        'real': np.reshape(effects.matters, shape),
-        'likely': np.reshape(likely <= LEVEL, shape),
-    }
-    others = 'Open circles: some change, by a weaker test.'
-    if seeds is None:
-        figure = plots.effect_grid(grid, **circles)
-    else:
+    real, likely = effects.matters.reshape(shape), np.reshape(likely <= LEVEL, shape)
+    others, single = 'Open circles: some change, by a weaker test.', None
+    if seeds is not None:
         ends = scale * np.array([effects.low, effects.high])
         single = {
             effects.names[index]: (scale * seeds.difference[:, index], *ends[:, index])
             for index in effects.extremes(_DRAWN)
         }
-        figure = plots.effect_grid(grid, extremes=single, **circles)
         others += ' Right: the extreme heads, by fine-tuning.'
     over, margin = margin_of(effects)
     said = f'Filled circles: {over.format(**margin) or "more than chance"}. {others}'
-    if not circles['real'].any() and not circles['likely'].any():
+    if not real.any() and not likely.any():
         said = 'No head differs significantly.'
+    circles = {'real': real, 'likely': likely, 'red': scale * effects.red}
+    figure = plots.effect_grid(grid, label=label, extremes=single, **circles)
     return figure.captioned(f'{caption} {said}', source)
 
 
@@ -310,8 +284,8 @@ def draw_outcome(
     if title in _OF_REGRESSION.values():
         what = f'Change of {title}'
     caption = f'{what} without {WITHOUT[name]}{over}.'
-    of = {'of': effects.outcome.name, 'frame': f'{name}_outcomes'}
-    return draw_effects(name, effects, shape, caption, **of)
+    frame = f'{name}_outcomes'
+    return draw_effects(name, effects, shape, caption, effects.outcome.name, frame=frame)
 
 
 def drawn_sets(
@@ -387,31 +361,24 @@ def findings_of_outcomes(
 def count_of(effects: Effects, disabled: str, *, source: str, name: str = '') -> Finding:
     """Return how many masks matter, how many do not, and how many are open: all of them."""
     what = disabled if disabled in WITHOUT else 'sets of heads'
-    over, margin = margin_of(effects)
+    (over, margin), outcome = margin_of(effects), effects.outcome
     template = _counted(effects, f' by {over}' * bool(over)) + _left_open(effects)
     return how_many(
         MATTER.format(name or disabled),
         effects.matters,
         what,
         template='Of {count} {what}, each lost alone, ' + template,
-        numbers={'what': what, **margin, **_numbers(effects)},
+        numbers={**margin, **collections.Counter(effects.verdict.tolist())},
+        what=what,
+        count=len(effects.names),
+        outcome=re.sub('^loss$', 'the loss', title_of(effects)),
+        some=int(_in_some(effects).sum()),
+        least=_at_least(effects),
+        # A change must be so much greater to be shown to exceed the margin.
+        visible=_visible(effects) + outcome.scale * (outcome.margin - outcome.counts_from),
+        size=unit_of(effects),
         **sample_of(effects, source),
     )
-
-
-def _numbers(effects: Effects) -> dict[str, Any]:
-    """Return the numbers that a sentence about the effects may have, by their names."""
-    outcome = effects.outcome
-    return {
-        'count': len(effects.names),
-        'outcome': re.sub('^loss$', 'the loss', title_of(effects)),
-        'some': int(_in_some(effects).sum()),
-        'least': _at_least(effects),
-        # A change must be so much greater to be shown to exceed the margin.
-        'visible': _visible(effects) + outcome.scale * (outcome.margin - outcome.counts_from),
-        'size': unit_of(effects),
-        **collections.Counter(effects.verdict.tolist()),
-    }
 
 
 def _counted(effects: Effects, by: str) -> str:

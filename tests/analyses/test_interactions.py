@@ -5,9 +5,9 @@ import itertools
 import numpy as np
 import pytest
 
-from bert_secrets_jax.ablation.interactions import (
+from bert_secrets_jax.analyses.interactions import (
     as_matrix,
-    interactions,
+    beyond_the_sum,
     pairs_of,
     single_and_pair_masks,
 )
@@ -29,14 +29,14 @@ def test_what_is_put_in_is_recovered(shape):
     beyond = rng.normal(size=(10, *shape))
     together = [alone[a] + alone[b] for a, b in itertools.combinations(range(5), 2)]
     effects = np.concatenate([alone, np.array(together) + beyond])
-    np.testing.assert_allclose(interactions(effects, 5), beyond, atol=1e-12)
+    np.testing.assert_allclose(beyond_the_sum(effects, 5), beyond, atol=1e-12)
     independent = np.concatenate([alone, together])
-    np.testing.assert_allclose(interactions(independent, 5), 0, atol=1e-12)
+    np.testing.assert_allclose(beyond_the_sum(independent, 5), 0, atol=1e-12)
 
 
 def test_another_number_of_effects_is_refused():
     with pytest.raises(ValueError, match='There are 9 effects and 10 heads and pairs'):
-        interactions(np.zeros(9), 4)
+        beyond_the_sum(np.zeros(9), 4)
 
 
 def test_matrix_is_symmetric():
