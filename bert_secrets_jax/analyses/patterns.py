@@ -37,7 +37,7 @@ from bert_secrets_jax.patterns.classifier import (
     pattern_statistics,
 )
 from bert_secrets_jax.patterns.correct import Corrected, corrected
-from bert_secrets_jax.patterns.samples import MapSample, f1_of, predict
+from bert_secrets_jax.patterns.samples import ARRAYS, MapSample, f1_of, predict
 from bert_secrets_jax.runs.call import Call, call
 from bert_secrets_jax.runs.findings import how_many
 from bert_secrets_jax.runs.input import an_input
@@ -68,14 +68,6 @@ _UNLIKE = (
 
 
 @dataclasses.dataclass(frozen=True, repr=False, eq=False)
-class ClassExample:
-    """A map [T, T] that is clearly of a class, with the name of its head. Rows are queries."""
-
-    head: str
-    values: np.ndarray
-
-
-@dataclasses.dataclass(frozen=True, repr=False, eq=False)
 class Patterns(Result):
     """The patterns of each head's maps.
 
@@ -87,16 +79,17 @@ class Patterns(Result):
         is the share of examples whose map changes its class.
       confusions: The number of labelled maps of each model by label (rows) and by the class that
         classifiers found which knew no map of the same model (columns) [G, C, C]; empty if unknown.
-      examples: The maps that are most clearly of a class, by the title of the class (Figure 1).
+      examples: The maps [T, T] that are most clearly of a class, by the title of the class and the
+        name of their head (Figure 1). Rows are queries.
     """
 
     title: ClassVar[str] = 'Patterns of attention'
-    FORMAT: ClassVar[int] = 2
+    FORMAT: ClassVar[int] = 3
 
     before: Tables
     runs: Mapping[str, Tables]
     confusions: np.ndarray
-    examples: Mapping[str, tuple[ClassExample, ...]]
+    examples: Mapping[str, Mapping[str, np.ndarray]]
 
     @property
     def shares(self) -> dict[str, np.ndarray]:
@@ -125,7 +118,7 @@ class Patterns(Result):
             right = self.correct(runs)
             return verdicts.few_are_heterogeneous(
                 {TITLES[index].lower(): verdicts.each_of(runs, NAMES[index]) for index in UPPER},
-                corrected=None if right is None else right.together(UPPER),
+                corrected=right and right.together(UPPER),
             )
 
         def vertical(runs: Sequence[Tables]) -> verdicts.Verdict:
@@ -137,16 +130,16 @@ class Patterns(Result):
         return [each for test in (few, vertical) for each in verdicts.on_runs(runs, test)]
 
     def frames(self):
-        frames = {'patterns': self._summary()}
-        if UNLIKE in self.before:
-            models = self._models.values()
-            shares = [np.mean([run[UNLIKE].mean for run in runs]) for runs in models]
-            frames['unlike'] = table(
+        unlike = [[run[UNLIKE].mean for run in runs] for runs in self._models.values()]
+        frames = {
+            'patterns': self._summary(),
+            'unlike': table(
                 'Maps unlike every labelled one, whose classes are guesses.',
                 model=[*self._models],
-                unlike_percent=100 * np.array(shares, np.float64),
-                of_labelled_percent=np.full(len(shares), 100 * FAR),
-            )
+                unlike_percent=100 * np.array([np.mean(each) for each in unlike], np.float64),
+                of_labelled_percent=np.array(100 * FAR),
+            ),
+        }
         runs = {
             seed: {name: run[name] for name in (*NAMES, CHANGED)} for seed, run in self.runs.items()
         }
@@ -156,9 +149,7 @@ class Patterns(Result):
 
     def figures(self):
         drawings = {'patterns': _draw_shares, 'patterns_heads': _draw_heads}
-        if self.examples:
-            drawings['patterns_examples'] = _draw_examples
-        return drawn(self, **drawings)
+        return drawn(self, **drawings, patterns_examples=_draw_examples)
 
     def findings(self):
         fields: dict[str, Any] = {'unit': 'share of maps', 'source': SOURCE, 'limits': OF_SHARES}
@@ -170,9 +161,8 @@ class Patterns(Result):
                 f'maps like no labelled one, {model}': (UNLIKE, '', _UNLIKE),
             }
             for label, (name, where, said) in about.items():
-                if name in self.before:
-                    of = {'model': model, 'where': where, 'labelled': FAR, 'template': said}
-                    found.append(mean_finding(label, runs, [name], **fields, **of))
+                of = {'model': model, 'where': where, 'labelled': FAR, 'template': said}
+                found.append(mean_finding(label, runs, [name], **fields, **of))
         if self.runs:
             others = np.not_equal(*(grid.argmax(axis=-1) for grid in self.shares.values()))
             said = 'After fine-tuning, {estimate} {unit} {estimate:|has|have} another main pattern.'
@@ -196,21 +186,18 @@ class Patterns(Result):
             name, found = model.replace('-', ''), [mean_over_runs(runs, [each]) for each in NAMES]
             columns[f'{name}_percent'] = [100 * each.mean for each in found]
             columns[f'{name}_half_interval_percent'] = [100 * each.half for each in found]
-        rights = {model: self.correct(runs) for model, runs in self._models.items()}
-        for model, each in rights.items():
-            if each is None:
-                continue
-            ends = 100 * np.transpose([each.together([index]) for index in range(len(NAMES))])
-            name = f'{model.replace("-", "")}_corrected_'
-            names = [f'{name}{part}percent' for part in ('', 'low_', 'high_')]
-            columns |= dict(zip(names, ends, strict=True))
+            right = self.correct(runs)
+            if right is not None:
+                ends = 100 * np.transpose([right.together([index]) for index in range(len(NAMES))])
+                names = [f'{name}_corrected_{part}percent' for part in ('', 'low_', 'high_')]
+                columns |= dict(zip(names, ends, strict=True))
         published = paper.pattern_shares(self.subject.task)
         if published is not None:
             columns['paper_bert_base_finetuned_percent'] = [100 * published[key] for key in CLASSES]
         if self.confusions.size:
             columns['f1_of_classifier'] = f1_of(self.confusions.sum(axis=0))
         return table(
-            'Share of all maps with half of its 95 % interval; then corrected for mistakes.',
+            'Share of all maps with half of its 95 % interval, and corrected for mistakes.',
             **{'class': TITLES},
             **{name: np.round(column, 4) for name, column in columns.items()},
         )
@@ -273,15 +260,17 @@ def patterns(
     return Patterns(before, runs, classifier.confusions, shown)
 
 
-def clearest(
-    classifier: Classifier, maps: Sequence[TokenMaps]
-) -> dict[str, tuple[ClassExample, ...]]:
+def clearest(classifier: Classifier, maps: Sequence[TokenMaps]) -> dict[str, dict[str, np.ndarray]]:
     """Return the maps most clearly of each class, at most one per head, by its title (Figure 1).
 
     Maps of fewer than 10 tokens are left out if there are longer ones.
     """
     shown = [each for each in maps if len(each.tokens) >= _LEGIBLE] or list(maps)
-    every = as_maps(shown)
+    places = [(each, at) for each in shown for at in np.ndindex(each.attentions.shape[:2])]
+    # The last token separates, and the same one stands between two texts.
+    first_text = np.array([list(each.tokens).index(each.tokens[-1]) + 1 for each, _ in places])
+    unnamed = [np.full(len(places), '')] * len(ARRAYS[1:])
+    every = MapSample([each.attentions[at] for each, at in places], first_text, *unnamed)
     logits = predict(classifier, every).astype(np.float64)
     odds = logits - np.logaddexp.reduce(logits, axis=1, keepdims=True)
     panels = {}
@@ -289,32 +278,9 @@ def clearest(
         order = np.argsort(-odds[:, index], kind='stable')
         members = {}
         for number in order[logits[order].argmax(axis=1) == index]:
-            members.setdefault((every.layer[number], every.head[number]), number)
-        panels[title] = tuple(
-            ClassExample(head_name(*head), every.values[number])
-            for head, number in list(members.items())[:_SHOWN]
-        )
+            members.setdefault(head_name(*places[number][1]), every.values[number])
+        panels[title] = dict(list(members.items())[:_SHOWN])
     return panels
-
-
-def as_maps(shown: Sequence[TokenMaps]) -> MapSample:
-    """Return the maps of all heads on some examples as single maps."""
-    maps = [each.attentions for each in shown]
-    places = [
-        (number, *place) for number, of in enumerate(maps) for place in np.ndindex(of.shape[:2])
-    ]
-    example, layer, head = np.array(places).T
-    # The last token separates, and the same one stands between two texts.
-    first_text = np.array([list(each.tokens).index(each.tokens[-1]) + 1 for each in shown])
-    return MapSample(
-        values=[maps[number][*place] for number, *place in places],
-        first_text=first_text[example],
-        source=np.full(len(places), ''),
-        example=example.astype(str),
-        layer=layer,
-        head=head,
-        text=example,
-    )
 
 
 def _draw_shares(result: Patterns):
@@ -340,10 +306,7 @@ def _draw_heads(result: Patterns):
 
 
 def _draw_examples(result: Patterns):
-    panels = {
-        title: [(each.head, each.values) for each in examples]
-        for title, examples in result.examples.items()
-    }
+    panels = {title: [*examples.items()] for title, examples in result.examples.items()}
     return plots.class_examples(panels).captioned(
         'The maps that are most clearly of each class, before fine-tuning '
         f'({result.subject.as_in("Figure 1")}). Each has a scale of its own.'
