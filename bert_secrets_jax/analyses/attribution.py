@@ -9,7 +9,7 @@ import dataclasses
 import functools
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -71,22 +71,6 @@ _TEMPLATES = {
 SHORT = 6
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
-class ScoredText:
-    """The scores of the tokens of one text, to be shown above it.
-
-    Attributes:
-      tokens: The T wordpieces.
-      special: [T] Whether a token is a [CLS] or [SEP] that the tokenizer added.
-      scores: [T] The scores by each method, and under `EFFECT` the fall of the logit of the class
-        less the mean of the others if the token is deleted.
-    """
-
-    tokens: tuple[str, ...]
-    special: np.ndarray
-    scores: Mapping[str, np.ndarray]
-
-
 @dataclasses.dataclass(frozen=True, repr=False, eq=False)
 class Attribution(Result):
     """Scores of tokens by several methods, and how far each says what the model does.
@@ -96,17 +80,19 @@ class Attribution(Result):
       classes: The number of classes; 1 for a regression.
       learnt: The test of what the model has learnt: metric, value, larger class, p-value; None if
         not all texts have labels.
-      token_scores: The scores of the tokens of the first texts.
+      tokens: For each token of the first texts, by the columns of the frame `tokens`: its place,
+        its scores by each method, and under `EFFECT` the fall of the logit of the class less the
+        mean of the others if it is deleted.
       seed: The seed of the bootstraps.
     """
 
     title: ClassVar[str] = 'Which tokens a prediction comes from'
-    FORMAT: ClassVar[int] = 6
+    FORMAT: ClassVar[int] = 7
 
     test: Faithfulness
     classes: int
     learnt: Learnt | None
-    token_scores: tuple[ScoredText, ...]
+    tokens: Mapping[str, Sequence[Any]]
     seed: int
 
     @functools.cached_property
@@ -150,44 +136,30 @@ class Attribution(Result):
                 share=self.test.shares,
                 mean=[quietly(np.nanmean, getattr(self.test, each), axis=-1) for each in curves],
             ),
-            'tokens': framed(
-                ('text', 'place', 'token', 'special', *methods, EFFECT),
-                [
-                    (number, place, *of_token)
-                    for number, text in enumerate(self.token_scores, 1)
-                    for place, of_token in enumerate(
-                        zip(
-                            text.tokens, text.special.tolist(),
-                            *(text.scores[each].tolist() for each in (*methods, EFFECT)),
-                            strict=True,
-                        ),
-                        1,
-                    )
-                ],
+            'tokens': table(
                 'Scores of the tokens of some texts, and the effect of deleting each.',
+                **self.tokens,
             ),
         }  # fmt: skip
 
     def _rows(self) -> Iterator[tuple]:
-        methods = self.test.methods
-        for measure, found in self.compared.items():
+        compared = [(name, self.test.methods, found) for name, found in self.compared.items()]
+        how = {'rivals': (), 'more_is_better': True, 'limit': 1.0}
+        for method, values in zip(self.test.methods, self.test.signed, strict=True):
+            known = values[~np.isnan(values)]
+            if len(known) > 1:
+                alone = tests.compare([method], known[None], **how)
+                compared.append(('rank correlation with sign', (method,), alone))
+        for measure, methods, found in compared:
             beyond = np.full((len(RIVALS), len(_BEYOND), len(methods)), math.nan)
             for place, rival in enumerate(RIVALS):
                 if rival in found.beyond:
                     of_others = [getattr(found.beyond[rival], each) for each in _BEYOND.values()]
                     beyond[place][:, np.array(methods) != rival] = of_others
             for row, method in enumerate(methods):
-                best = int(method in (found.best, *found.tied))
-                numbers = *_interval(found, row), *beyond[..., row].ravel(), best, found.texts
-                yield (method, measure, *numbers, SOURCES[method])
-        blank = [math.nan] * (len(_BEYOND) * len(RIVALS) + 1)
-        how = {'rivals': (), 'more_is_better': True, 'limit': 1.0}
-        for method, values in zip(methods, self.test.signed, strict=True):
-            known = values[~np.isnan(values)]
-            if len(known) > 1:
-                found = tests.compare([method], known[None], **how)
-                numbers = *_interval(found, 0), *blank, len(known)
-                yield (method, 'rank correlation with sign', *numbers, SOURCES[method])
+                best = method in (found.best, *found.tied) if measure in MEASURES else math.nan
+                numbers = *_interval(found, row), *beyond[..., row].ravel(), float(best)
+                yield (method, measure, *numbers, found.texts, SOURCES[method])
 
     def figures(self):
         return drawn(self, attribution_methods=_draw) if self.compared else drawn(self)
@@ -205,23 +177,23 @@ class Attribution(Result):
         ]
 
     def _warnings(self) -> Iterator[Finding]:
-        tokens = self.test.tokens
+        tokens, falls = self.test.tokens, np.abs(self.test.comprehensiveness)
         if self.learnt is not None:
             yield from if_not_learnt('the model', self.learnt, len(tokens))
-        median, warnings = float(np.median(tokens)), {}
-        if median >= SHORT and not self.compared:
-            enough = int((tokens >= tests.FEWEST_TOKENS).sum())
-            warnings['texts are too few'] = enough, 'texts'
-        falls = np.abs(self.test.comprehensiveness)
+        median, enough = float(np.median(tokens)), int((tokens >= tests.FEWEST_TOKENS).sum())
         # Where no text has a token that can be deleted, nothing was tried.
         greatest = float(np.max(falls[~np.isnan(falls)], initial=-1.0))
-        if 0 <= greatest < _FLAT:
-            warnings['nothing changes'] = greatest, self._fall
-        if median < SHORT:
-            warnings['texts are too short'] = median, 'tokens'
+        warnings = {
+            'texts are too few': (median >= SHORT and not self.compared, enough, 'texts'),
+            'nothing changes': (0 <= greatest < _FLAT, greatest, self._fall),
+            'texts are too short': (median < SHORT, median, 'tokens'),
+        }
         of = {'warning': True, 'sample': len(tokens), 'sample_of': 'texts', 'source': SOURCE}
-        for name, (estimate, unit) in warnings.items():
-            yield Finding(name=name, estimate=estimate, unit=unit, template=_TEMPLATES[name], **of)
+        for name, (applies, number, unit) in warnings.items():
+            if applies:
+                yield Finding(
+                    name=name, estimate=number, unit=unit, template=_TEMPLATES[name], **of
+                )
 
     def _best_method(self) -> Iterator[Finding]:
         """Yield the best method by the first measure, of which more is better."""
@@ -344,20 +316,18 @@ def attribution(
     if labels is not None:
         metrics = assessed_metrics(config.num_labels, examples)
         learnt = learning_test(metrics, config.num_labels, predictions(scores.logits), labels)
-    texts = range(min(shown, len(examples)))
+    of_tokens = {'special': scores.special, **scores.scores, EFFECT: test.effects}
+    first = list(enumerate(scores.tokens[:shown]))
+    places = [(text, place) for text, tokens in first for place in range(len(tokens))]
     return Attribution(
         test=test,
         classes=config.num_labels,
         learnt=learnt,
-        token_scores=tuple(_shown(scores, test, text) for text in texts),
+        tokens={
+            'text': [text + 1 for text, _ in places],
+            'place': [place + 1 for _, place in places],
+            'token': [scores.tokens[a][b] for a, b in places],
+            **{name: [each[a][b].item() for a, b in places] for name, each in of_tokens.items()},
+        },
         seed=seed,
-    )
-
-
-def _shown(scores: TokenScores, test: Faithfulness, text: int) -> ScoredText:
-    return ScoredText(
-        tokens=tuple(scores.tokens[text]),
-        special=scores.special[text],
-        scores={method: each[text] for method, each in scores.scores.items()}
-        | {EFFECT: test.effects[text]},
     )

@@ -6,18 +6,16 @@ Shapes: L layers, N heads.
 """
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
 import numpy as np
-from jaxtyping import Shaped
 
 from bert_secrets_jax import paper, plots
 from bert_secrets_jax.analyses import verdicts
 from bert_secrets_jax.analyses.common.disabling import Disabled
 from bert_secrets_jax.analyses.common.tables import (
     OF_SHARES,
-    Grid,
     Tables,
     Which,
     greatest,
@@ -42,7 +40,7 @@ from bert_secrets_jax.names import head_name
 from bert_secrets_jax.runs.call import Call
 from bert_secrets_jax.runs.findings import how_many, noted
 from bert_secrets_jax.runs.result import Result, drawn
-from bert_secrets_jax.stats.effects import BETTER, NO_MATTER, WORSE
+from bert_secrets_jax.stats.effects import NO_MATTER, Effects
 
 SOURCE = 'Kobayashi et al. 2020'
 SOURCE_OF_MIXING = 'Kobayashi et al. 2021'
@@ -76,64 +74,34 @@ _INACTIVE = (
 )
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
-class Moved:
-    """Measurements of the vectors that heads move.
-
-    Attributes:
-      norms: The table of each of `KINDS`, by its name: the share of what a head moves to a token
-        that comes from tokens of the kind, by the norms of weighted vectors.
-      mixing: [L, 5] How much of a token comes from other tokens, in the five ways of `MIXING`.
-      outputs: [L, N] The norm of the output of each head, divided by the mean of its layer.
-      norm_first: Whether LayerNorm stands before attention.
-    """
-
-    norms: Tables
-    mixing: HeadTable
-    outputs: HeadTable
-    norm_first: bool
-
-
-@dataclasses.dataclass(frozen=True, eq=False)
-class Lost:
-    """The effect on a score of losing each head, from a result of `ablation`.
-
-    Attributes:
-      meaning: A sentence that says what a disabled head does.
-      difference: [L, N] The score without the head less that of the intact model.
-      verdict: [L, N] The verdict on the effect of losing it, as in `Effects.verdict`.
-    """
-
-    meaning: str
-    difference: Grid
-    verdict: Shaped[np.ndarray, 'L N']
-
-    def which(self, *verdicts: str) -> Which:
-        """Return the heads with any of these verdicts."""
-        return np.isin(self.verdict, verdicts)
-
-
 @dataclasses.dataclass(frozen=True, repr=False, eq=False)
 class Contributions(Result):
     """The vectors that each head moves beside its attention, how tokens mix, and inactive heads.
 
     Attributes:
-      weights: The table of attention to each of `KINDS`, by its name.
-      moved: The measurements of the vectors that heads move.
-      lost: The effect of losing each head; None if it was not measured.
+      tables: The table of each of `KINDS`, by its name: by 'weights', attention to tokens of the
+        kind; by 'norms', the share of what a head moves to a token that comes from such tokens.
+      mixing: [L, 5] How much of a token comes from other tokens, in the five ways of `MIXING`.
+      outputs: [L, N] The norm of the output of each head, divided by the mean of its layer.
+      norm_first: Whether LayerNorm stands before attention.
+      lost: The effect of losing each head, from `ablation`; None if it was not measured.
+      meaning: A sentence that says what a lost head does; empty if that was not measured.
     """
 
     title: ClassVar[str] = 'What heads move'
-    FORMAT: ClassVar[int] = 4
+    FORMAT: ClassVar[int] = 5
 
-    weights: Tables
-    moved: Moved
-    lost: Lost | None = None
+    tables: Mapping[str, Tables]
+    mixing: HeadTable
+    outputs: HeadTable
+    norm_first: bool
+    lost: Effects | None = None
+    meaning: str = ''
 
     @property
     def kinds(self) -> list[str]:
         """The kinds of tokens that the texts have."""
-        return [name for name in KINDS if self.weights[name].count]
+        return [name for name in KINDS if self.tables['weights'][name].count]
 
     @property
     def sinks(self) -> list[str]:
@@ -141,28 +109,23 @@ class Contributions(Result):
         return [name for name in SINKS if name in self.kinds]
 
     @property
-    def _tables(self) -> dict[str, Tables]:
-        return {'weights': self.weights, 'norms': self.moved.norms}
-
-    @property
     def inactive(self) -> dict[str, Which]:
         """Which heads are inactive in each of three ways."""
         return {
-            BY_WEIGHTS: self._most(self.weights)[1] >= HALF,
-            BY_NORMS: self._most(self.moved.norms)[1] >= HALF,
-            BY_OUTPUT: self.moved.outputs.mean < NEXT_TO_NOTHING,
+            BY_WEIGHTS: self._most('weights')[1] >= HALF,
+            BY_NORMS: self._most('norms')[1] >= HALF,
+            BY_OUTPUT: self.outputs.mean < NEXT_TO_NOTHING,
         }
 
     def verdicts(self):
-        shares = (each['all [SEP]'] for each in self._tables.values())
-        return [verdicts.sep_moves_little(*shares)]
+        return [verdicts.sep_moves_little(*(each['all [SEP]'] for each in self.tables.values()))]
 
     def frames(self):
         tables = {
-            f'{name}, {by}': each for by, of in self._tables.items() for name, each in of.items()
+            f'{name}, {by}': each for by, of in self.tables.items() for name, each in of.items()
         }
         units = {name: SHARE if name.endswith('weights') else _NORMS for name in tables}
-        runs = [{'mixing': self.moved.mixing}]
+        runs = [{'mixing': self.mixing}]
         means = [
             mean_over_runs(runs, ['mixing'], np.s_[:, way], limits=OF_SHARES).interval
             for way in range(len(MIXING))
@@ -171,6 +134,15 @@ class Contributions(Result):
             f'published: {name}': [100 * ratios[way] for way in MIXING]
             for name, ratios in paper.mixing_ratios().items()
         }
+        groups, lost, activity = [*self.inactive.values()], {}, {}
+        for by, share in (('weights', 'share_of_attention'), ('norms', 'share_of_norms')):
+            activity[f'most_by_{by}'], activity[share] = self._most(by)
+        activity['output_of_layer_mean'] = self.outputs.mean
+        if self.lost is not None:
+            lost = {'do_not_matter': self.lost.verdict == NO_MATTER, 'matter': self.lost.matters}
+            points = 100 * self.lost.difference.reshape(self.outputs.mean.shape)
+            activity['points_without_it'] = points
+        names = [[head_name(*head) for head in np.argwhere(each)] for each in groups]
         return {
             'mixing': table(
                 'How much of a token comes from other tokens in a layer: mean over layers.',
@@ -178,7 +150,15 @@ class Contributions(Result):
                 **dict(zip(_ENDS, 100 * np.transpose(means), strict=True)),
                 **published,
             ),
-            'inactive': self._groups(),
+            'inactive': table(
+                'Heads that may do nothing: at least half of the attention or output is for one '
+                'kind of token, or the output is short. A change below half a point does not '
+                'matter, significant or not.',
+                inactive=[*self.inactive],
+                heads=[each.sum() for each in groups],
+                which=[', '.join(each) or 'none' for each in names],
+                **{k: [those[each.ravel()].sum() for each in groups] for k, those in lost.items()},
+            ),
             'mixing_layers': grids_frame(
                 dict(zip(_ENDS, self._mixing_curves, strict=True)),
                 'How much of a token comes from other tokens, layer by layer.',
@@ -188,14 +168,17 @@ class Contributions(Result):
             'kinds': grids_frame(
                 {
                     column: [tables[name].mean.mean(axis=1) for name in self.kinds]
-                    for column, tables in self._tables.items()
+                    for column, tables in self.tables.items()
                 },
                 'Shares of attention and of what is moved, means over the heads of a layer.',
                 by={'kind': self.kinds},
             ),
-            'activity': self._activity(),
+            'activity': grids_frame(
+                activity,
+                'The kind of token that has most of each head, and the length of its output.',
+            ),
             'heads': heads_frame(
-                {**tables, 'output': self.moved.outputs},
+                {**tables, 'output': self.outputs},
                 {**units, 'output': _OF_LAYER},
                 'Each number of each head.',
             ),
@@ -205,75 +188,44 @@ class Contributions(Result):
         return drawn(self, weights_and_norms=_draw_profiles, mixing=_draw_mixing)
 
     def findings(self):
-        kind, inactive = max(self.kinds, key=self._differs), [*self.inactive.values()]
-        shares = {'kind': KINDS[kind], 'weights': float(self.weights[kind].mean.mean())}
-        fields = {'sample': int(self.moved.outputs.count), 'source': SOURCE_OF_INACTIVE}
-        return [
-            mean_finding(
-                f'moved from {kind}',
-                [self.moved.norms],
-                [kind],
-                unit=_NORMS,
-                source=SOURCE,
-                template=_MOVED,
-                **shares,
-            ),
-            how_many(
-                'inactive heads', np.logical_or.reduce(inactive), template=_INACTIVE, **fields
-            ),
-        ]
+        weights, norms = (
+            {kind: float(each[kind].mean.mean()) for kind in self.kinds}
+            for each in self.tables.values()
+        )
+        kind = max(self.kinds, key=lambda kind: abs(norms[kind] - weights[kind]))
+        moved = mean_finding(
+            f'moved from {kind}',
+            [self.tables['norms']],
+            [kind],
+            unit=_NORMS,
+            source=SOURCE,
+            template=_MOVED,
+            kind=KINDS[kind],
+            weights=weights[kind],
+        )
+        inactive = np.logical_or.reduce([*self.inactive.values()])
+        fields = {'sample': int(self.outputs.count), 'source': SOURCE_OF_INACTIVE}
+        return [moved, how_many('inactive heads', inactive, template=_INACTIVE, **fields)]
 
     def notes(self):
         unknown = 'Whether losing inactive heads matters was not measured: it takes an ablation.'
         same = 'LayerNorm stands before attention here, so two of the ways are the same.'
         return [
             'By norms, each weight is multiplied by the length of the vector that it moves.',
-            *noted({same: self.moved.norm_first}),
-            self.lost.meaning if self.lost else unknown,
+            *noted({same: self.norm_first}),
+            self.meaning or unknown,
         ]
 
-    def _most(self, tables: Tables) -> tuple[np.ndarray, np.ndarray]:
+    def _most(self, by: str) -> tuple[np.ndarray, np.ndarray]:
         known = self.sinks or SINKS[:1]
-        return greatest(known, [tables[name].mean for name in known])
-
-    def _differs(self, kind: str) -> float:
-        return abs(float(np.mean(self.moved.norms[kind].mean - self.weights[kind].mean)))
+        return greatest(known, [self.tables[by][name].mean for name in known])
 
     @property
     def _mixing_curves(self) -> np.ndarray:
         """The mean of each layer by each way of MIXING, and its interval, in % [3, ways, L]."""
-        mixing = self.moved.mixing
-        ends = [interval_of(mixing, at, OF_SHARES) for at in np.ndindex(mixing.mean.shape)]
-        return 100 * np.reshape(ends, (*mixing.mean.shape, 3)).T
-
-    def _groups(self):
-        groups, lost = list(self.inactive.values()), {}
-        if self.lost is not None:
-            verdicts_of = {'do_not_matter': (NO_MATTER,), 'matter': (WORSE, BETTER)}
-            lost = {name: self.lost.which(*each) for name, each in verdicts_of.items()}
-        names = [[head_name(*head) for head in np.argwhere(each)] for each in groups]
-        return table(
-            'Heads that may do nothing: at least half of the attention or output is for one '
-            'kind of token, or the output is short. A change below half a point does not '
-            'matter, significant or not.',
-            inactive=[*self.inactive],
-            heads=[each.sum() for each in groups],
-            which=[', '.join(each) or 'none' for each in names],
-            **{name: [those[each].sum() for each in groups] for name, those in lost.items()},
-        )
-
-    def _activity(self):
-        columns = {}
-        for (by, tables), share in zip(
-            self._tables.items(), ('share_of_attention', 'share_of_norms'), strict=True
-        ):
-            columns[f'most_by_{by}'], columns[share] = self._most(tables)
-        columns['output_of_layer_mean'] = self.moved.outputs.mean
-        if self.lost is not None:
-            columns['points_without_it'] = 100 * self.lost.difference
-        return grids_frame(
-            columns, 'The kind of token that has most of each head, and the length of its output.'
-        )
+        shape = self.mixing.mean.shape
+        ends = [interval_of(self.mixing, at, OF_SHARES) for at in np.ndindex(shape)]
+        return 100 * np.reshape(ends, (*shape, 3)).T
 
 
 def _ablation(given) -> Call | None:
@@ -310,8 +262,13 @@ def contributions(
       ValueError: Heads were removed from the model, the ablation is of a model with other layers
         or heads, or `encode` would refuse the texts.
     """
-    config = pretrained.config
-    lost = lost_in(ablation, (config.num_hidden_layers, config.num_attention_heads))
+    config, lost, meaning = pretrained.config, None, ''
+    # It says something of heads only if each was disabled alone.
+    if ablation is not None and 'heads' in ablation.sets:
+        shape = {'layers': config.num_hidden_layers, 'heads': config.num_attention_heads}
+        mend = ': give the ablation of the same model'
+        check_shape('ablation', ablation.sets['heads'], mend, **shape)
+        lost, meaning = ablation.sets['heads'].found, ablation.meaning
     weights = settings.tables(pretrained, texts, statistics())
     batches = batches_of(pretrained, texts, settings, annotated=False)
 
@@ -321,10 +278,14 @@ def contributions(
 
     given = {'mesh': settings.mesh, 'maps_of': moved.shares_of_norms}
     norms = measure(pretrained, with_progress(batches, 'Norms'), statistics(), **given)
-    mixing = one('Mixing ratios', moved.over_tokens, moved.mixing_ratios)
-    outputs = one('Outputs of heads', moved.beside_layer, moved.output_norms)
-    found = Moved(norms, mixing, outputs, config.family.norm_first)
-    return Contributions(weights, found, lost)
+    return Contributions(
+        tables={'weights': weights, 'norms': norms},
+        mixing=one('Mixing ratios', moved.over_tokens, moved.mixing_ratios),
+        outputs=one('Outputs of heads', moved.beside_layer, moved.output_norms),
+        norm_first=config.family.norm_first,
+        lost=lost,
+        meaning=meaning,
+    )
 
 
 def statistics() -> list[Described]:
@@ -332,33 +293,17 @@ def statistics() -> list[Described]:
     return [named(name) for name in KINDS]
 
 
-def lost_in(ablation: Disabled | None, shape: tuple[int, int]) -> Lost | None:
-    """Return what losing each head does; None if single heads were not disabled."""
-    if ablation is None or 'heads' not in ablation.sets:
-        return None
-    ablated = ablation.sets['heads']
-    mend = ': give the ablation of the same model'
-    check_shape('ablation', ablated, mend, layers=shape[0], heads=shape[1])
-    found = ablated.found
-    return Lost(
-        meaning=ablation.meaning,
-        difference=np.reshape(found.difference, shape),
-        verdict=np.reshape(found.verdict, shape),
-    )
-
-
 def _draw_profiles(result: Contributions):
-    tables = result._tables
     return plots.head_points(
         {
             f'by {name}': {kind: each[kind].mean for kind in result.sinks}
-            for name, each in tables.items()
+            for name, each in result.tables.items()
         },
         label='share',
     ).captioned(
         f'Shares of attention (left) and of what is moved (right) ({SOURCE}). Points: heads; '
         'lines: means.',
-        {f'by {name}': plots.Source('heads', 'mean', f'{{}}, {name}') for name in tables},
+        {f'by {name}': plots.Source('heads', 'mean', f'{{}}, {name}') for name in result.tables},
     )
 
 

@@ -21,6 +21,7 @@ from bert_secrets_jax.model.weights import Pretrained
 from bert_secrets_jax.names import head_name
 from bert_secrets_jax.ranges import Count
 from bert_secrets_jax.runs.call import Call
+from bert_secrets_jax.runs.findings import noted
 from bert_secrets_jax.runs.result import Figures, Result
 
 # First those that know which class is predicted; random scores say nothing of a token.
@@ -58,16 +59,12 @@ class ExampleMaps(Result):
         return Figures(large | every, only_files=every)
 
     def notes(self):
-        notes = [
+        further = 'Norms: how much a head moves from each token. Rollout: what arrives through all '
+        return [
             'Rows attend to columns. Choose a sentence and a head: a click, or Enter, opens its '
-            'map; Escape goes back.'
+            'map; Escape goes back.',
+            *noted({f'{further}layers.': any(example.further for example in self.first)}),
         ]
-        if any(example.further for example in self.first):
-            notes.append(
-                'Norms: how much a head moves from each token. Rollout: what arrives through all '
-                'layers.'
-            )
-        return notes
 
     def token_maps(self):
         return {name or self.subject.model: maps for name, maps in self.maps.items()}
@@ -126,22 +123,13 @@ def example_maps(
       ValueError: The count is below 1.
     """
     chosen = readable(pretrained, as_examples(texts), count=count, max_length=max_length)
-    models = {'': pretrained}
-    if tuned is not None:
-        models['fine-tuned'] = one_model(tuned)
-    maps = {
-        name: tuple(maps_of(model, chosen, max_length=max_length)) for name, model in models.items()
-    }
+    models = {'': pretrained} | ({} if tuned is None else {'fine-tuned': one_model(tuned)})
+    maps = {}
+    for name, model in models.items():
+        classifies = model.config.head == SEQUENCES and model.config.num_labels
+        how = {'kinds': tuple(KINDS), 'methods': _METHODS if classifies else ()}
+        maps[name] = tuple(attention_maps(model, chosen, max_length=max_length, **how))
     return ExampleMaps(maps, telling_heads(tables) if tables else {})
-
-
-def maps_of(
-    model: Pretrained, texts: Sequence[Text], *, max_length: int | None = None
-) -> list[TokenMaps]:
-    """Return the maps of a few texts, of all kinds and with the scores of all methods."""
-    classifies = model.config.head == SEQUENCES and model.config.num_labels
-    methods = _METHODS if classifies else ()
-    return attention_maps(model, texts, max_length=max_length, kinds=tuple(KINDS), methods=methods)
 
 
 def telling_heads(tables: Tables) -> dict[str, tuple[int, int]]:

@@ -12,8 +12,8 @@ from jaxtyping import Real
 
 from bert_secrets_jax import plots
 from bert_secrets_jax.analyses.common.disabling import checked_metrics
-from bert_secrets_jax.analyses.common.effects import rows_of
-from bert_secrets_jax.analyses.common.learnt import if_not_learnt, learning_test
+from bert_secrets_jax.analyses.common.effects import effect_of
+from bert_secrets_jax.analyses.common.learnt import Learnt, if_not_learnt, learning_test
 from bert_secrets_jax.analyses.common.models import labels_of, one_model
 from bert_secrets_jax.analyses.common.tables import Grid, grids_frame, table
 from bert_secrets_jax.analyses.declaration import analysis
@@ -23,8 +23,8 @@ from bert_secrets_jax.finetune.train import Finetuned
 from bert_secrets_jax.model.weights import Pretrained
 from bert_secrets_jax.names import head_name
 from bert_secrets_jax.pruning.gates import GateConfig, Gated, GateRuns, rounded_gates, train_gates
-from bert_secrets_jax.runs.findings import how_many, measured, told
-from bert_secrets_jax.runs.result import Finding, Result, drawn, framed
+from bert_secrets_jax.runs.findings import how_many, told
+from bert_secrets_jax.runs.result import Finding, Result, drawn
 from bert_secrets_jax.stats.effects import Effects
 from bert_secrets_jax.stats.significance import assess as compare
 
@@ -33,14 +33,15 @@ SOURCE = 'Voita et al. 2019, section 6'
 COEFFICIENTS = (0.001, 0.003, 0.01, 0.03)
 # A loss of the score that counts as small: one point.
 SMALL = 0.01
-# The attribute of the effects in each column of a frame, for gates as they are and rounded ones.
+# The attribute of the effects in each column of a frame, for gates as they are and rounded ones,
+# and its scale.
 _COMPARED = {
-    'score_{}_points': 'value',
-    'difference_{}_points': 'difference',
-    'low_{}_points': 'low',
-    'high_{}_points': 'high',
-    'p_value_{}': 'p_value',
-    'p_holm_{}': 'corrected',
+    'score_{}_points': ('value', 100),
+    'difference_{}_points': ('difference', 100),
+    'low_{}_points': ('low', 100),
+    'high_{}_points': ('high', 100),
+    'p_value_{}': ('p_value', 1),
+    'p_holm_{}': ('corrected', 1),
 }
 # The most heads that a sentence names.
 _NAMED = 8
@@ -62,21 +63,15 @@ class Gates(GateRuns, Result):
       gated: The comparison of every run's gated model with the intact one, by the name of the
         metric; the task's own comes first.
       rounded: The same with each gate rounded to 0 or 1.
-      examples: The number of examples that were scored.
-      tested, reached, larger_class, p_learnt: The test of what the intact model has learnt: the
-        metric, its value, the share of the more frequent class, and the p-value.
+      learnt: The test of what the intact model has learnt (see `analyses.common.learnt`).
     """
 
     title: ClassVar[str] = 'Gates of heads'
-    FORMAT: ClassVar[int] = 5
+    FORMAT: ClassVar[int] = 6
 
     gated: Mapping[str, Effects]
     rounded: Mapping[str, Effects]
-    examples: int
-    tested: str
-    reached: float
-    larger_class: float
-    p_learnt: float
+    learnt: Learnt
 
     @property
     def metric(self) -> str:
@@ -97,10 +92,6 @@ class Gates(GateRuns, Result):
     def open_share(self) -> Grid:
         """The share of runs in which each head's gate is not exactly 0."""
         return (self.gates > 0).mean(axis=0)
-
-    @property
-    def _heads(self) -> int:
-        return int(np.prod(self.log_alpha.shape[1:]))
 
     def frames(self):
         gates, share = self.gates, self.open_share
@@ -144,20 +135,19 @@ class Gates(GateRuns, Result):
 
     def findings(self):
         share, runs = self.open_share, len(self.gates)
+        most = round(float(share.max()) * runs)
         fields = {'source': SOURCE, 'sample': runs, 'sample_of': 'runs'}
-        test = self.tested, self.reached, self.larger_class, self.p_learnt
-        found = if_not_learnt('the intact model', test, self.examples)
+        found = if_not_learnt('the intact model', self.learnt, self.rounded[self.metric].sample)
         if share.min() == share.max():
-            return [*found, self._no_order(fields), self._sparsest()]
-        last = share == share.max()
-        names = [head_name(*head) for head in np.argwhere(last)]
+            return [*found, self._no_order(most, fields), self._sparsest()]
+        names = [head_name(*head) for head in np.argwhere(share == share.max())]
         more = f' and {len(names) - _NAMED} more' if len(names) > _NAMED else ''
         order = how_many(
             'heads that close last',
-            last,
+            share == share.max(),
             where=', '.join(names[:_NAMED]) + more,
             template='{where} {estimate:|closes|close} last: open in {open} of {sample:run|runs}.',
-            open=round(float(share.max()) * runs),
+            open=most,
             **fields,
         )
         return [*found, self._sparsest(), order]
@@ -173,17 +163,16 @@ class Gates(GateRuns, Result):
             'An open head costs lambda, in the unit of the loss (nats for classes).',
         ]
 
-    def _no_order(self, fields: Mapping[str, Any]) -> Finding:
-        open_in = round(float(self.open_share.max()) * len(self.gates))
+    def _no_order(self, most: int, fields: Mapping[str, Any]) -> Finding:
         return told(
             'all heads close as often',
             warning=True,
-            estimate=open_in,
+            estimate=most,
             unit='runs with each head open',
             template='Each of {heads} heads is open in {estimate} of {sample} runs (lambda from '
             '{least:g} to {most:g}): raise lambda or epochs if none closes, and lower it if all '
             'do.',
-            heads=self._heads,
+            heads=self.open_share.size,
             least=float(self.coefficients.min()),
             most=float(self.coefficients.max()),
             **fields,
@@ -195,41 +184,39 @@ class Gates(GateRuns, Result):
         near = loss <= SMALL + 1e-9
         # The fewest heads of those that are near, and otherwise the nearest of all.
         best = np.lexsort((loss, kept, ~near) if near.any() else (kept, loss))[0]
-        change = found.difference[best], found.low[best], found.high[best]
-        title = TITLES[self.metric]
-        return measured(
-            SPARSEST,
-            100 * np.array(change),
+        return effect_of(
+            found,
+            int(best),
+            name=SPARSEST,
             where=f'lambda = {self.coefficients[best]:g}',
-            unit=f'points of {title}',
+            # It was not tested: it was chosen for being near.
+            **{'p': np.nan, 'tests': 1},
             template=_SPARSEST if np.isfinite(loss[best]) else _NO_SCORE,
-            numbers={'kept': int(kept[best]), 'heads': self._heads, 'title': title},
+            kept=int(kept[best]),
+            heads=self.open_share.size,
+            title=TITLES[self.metric],
             margin=100 * SMALL,
             source=SOURCE,
-            sample=self.examples,
         )
 
     def _runs(self):
-        runs = (
-            self.coefficients, self.seeds, self.open, self.kept, self.expected_open[:, -1],
-            np.isin(self.gates, (0, 1)).mean(axis=(1, 2)),
-        )  # fmt: skip
-        rows = [
-            (metric, *run, 100 * rounded.intact, *gated[1:], *after[1:])
-            for metric, rounded in self.rounded.items()
-            for compared in [(rows_of(each, _COMPARED) for each in (self.gated[metric], rounded))]
-            for *run, gated, after in zip(*runs, *compared, strict=True)
-        ]
-        columns = (
-            'metric', 'lambda', 'seed', 'heads_open', 'heads_kept', 'expected_open',
-            'share_converged', 'score_intact_points',
-            *(name.format(which) for which in ('gated', 'rounded') for name in _COMPARED),
-        )  # fmt: skip
-        return framed(
-            columns,
-            rows,
-            f'Each run, of {self._heads} heads: open are those whose gate is not 0, and kept those '
-            'whose gate is at least one half.',
+        scores = {
+            column.format(which): [scale * getattr(each, name) for each in compared.values()]
+            for which, compared in (('gated', self.gated), ('rounded', self.rounded))
+            for column, (name, scale) in _COMPARED.items()
+        }
+        return table(
+            f'Each run, of {self.open_share.size} heads: open are those whose gate is not 0, and '
+            'kept those whose gate is at least one half.',
+            metric=np.array([*self.rounded])[:, None],
+            **{'lambda': self.coefficients},
+            seed=self.seeds,
+            heads_open=self.open,
+            heads_kept=self.kept,
+            expected_open=self.expected_open[:, -1],
+            share_converged=np.isin(self.gates, (0, 1)).mean(axis=(1, 2)),
+            score_intact_points=[[100 * each.intact] for each in self.rounded.values()],
+            **scores,
         )
 
 
@@ -355,12 +342,11 @@ def assess_gates(gated: Gated, metrics: Sequence[str], *, seed: int) -> Gates:
             for metric in metrics
         }
 
-    same = (field.name for field in dataclasses.fields(GateRuns))
-    fields: dict[str, Any] = {name: getattr(gated, name) for name in same}
-    learnt = learning_test(metrics, gated.intact.shape[-1], intact, labels)
-    fields |= zip(('tested', 'reached', 'larger_class', 'p_learnt'), learnt, strict=True)
     return Gates(
-        gated=compared(gated.gated), rounded=compared(gated.rounded), examples=len(labels), **fields
+        gated=compared(gated.gated),
+        rounded=compared(gated.rounded),
+        learnt=learning_test(metrics, gated.intact.shape[-1], intact, labels),
+        **{field.name: getattr(gated, field.name) for field in dataclasses.fields(GateRuns)},
     )
 
 
@@ -376,7 +362,7 @@ def _draw_scores(result: Gates):
         points,
         level=100 * result.rounded[metric].intact,
         level_name='all heads',
-        most=result._heads,
+        most=result.open_share.size,
         label=f'{TITLES[metric]}, x 100',
     ).captioned(
         f'{TITLES[metric]} by the number of open heads ({SOURCE}): a point for each price '

@@ -111,26 +111,26 @@ class HeadGating(Result):
             'Mean gates of each head over seeds, its role, and the change of the loss '
             f'({self.alone.outcome.unit}) without it.',
         )
-        grids = {'gate_priced': self.priced, 'gate_paid': self.paid}
+        trained = {'gate_priced': self.priced, 'gate_paid': self.paid}
+        grids = {name: each.mean(axis=0) for name, each in trained.items()}
+        grids |= {'gate': self.gate, 'role': self.roles}
         for name, each in grids.items():
-            heads[name] = each.mean(axis=0).ravel()
-        heads['gate'], heads['role'] = self.gate.ravel(), self.roles.ravel()
+            heads[name] = each.ravel()
         heads['learnt'] = not learnt_nothing(self.learnt[-1])
         colours = heads.attrs['colours']
-        columns = {**dict.fromkeys((*grids, 'gate', 'role'), ()), **colours.columns}
+        columns = {**dict.fromkeys(grids, ()), **colours.columns}
         heads.attrs['colours'] = dataclasses.replace(colours, columns=columns)
         by = {'seed': self.seeds}
-        frames = {'heads': heads, 'seeds': grids_frame(grids, 'The gates of each seed.', by=by)}
+        frames = {'heads': heads, 'seeds': grids_frame(trained, 'The gates of each seed.', by=by)}
         if self.together is not None:
             caption = 'The change of the loss without all heads of a role.'
             frames['together'] = effects.frame_of({'': self.together}, effects.TESTED, caption)
-        agreement = self.agreement.rank, self.agreement.rank_low, self.agreement.rank_high
         frames['agreement'] = framed(
             ('of', 'rank_correlation', 'low', 'high'),
             [
                 ('mean gate and increase of the loss', *dataclasses.astuple(self.rank)),
                 ('increase of the loss, and that on other texts', self.reliability, np.nan, np.nan),
-                ('gates of two seeds', *agreement),
+                ('gates of two seeds', *dataclasses.astuple(self.agreement)[:3]),
             ],
             'Rank correlations over heads.',
         )
@@ -168,18 +168,10 @@ def roles_of(
     priced: Float[np.ndarray, 'S L N'], paid: Float[np.ndarray, 'S L N']
 ) -> Shaped[np.ndarray, 'L N']:
     """Return the role that more than half of the seeds give each head, or else 'undecided'."""
-    roles = np.full(priced.shape[1:], UNDECIDED, dtype='<U12')
-    for role, each in _in_seeds(priced, paid).items():
-        roles[each.mean(axis=0) > 0.5] = role
-    return roles
-
-
-def _in_seeds(
-    priced: Float[np.ndarray, 'S L N'], paid: Float[np.ndarray, 'S L N']
-) -> dict[str, Shaped[np.ndarray, 'S L N']]:
-    """Return whether each head has each role in each seed; one against both prices has none."""
     costs, earns = rounded_gates(priced) > 0, rounded_gates(paid) > 0
-    return {FACILITATING: costs & earns, INTERFERING: ~costs & ~earns, IRRELEVANT: ~costs & earns}
+    # One that is open only where this costs has none.
+    in_seeds = costs & earns, ~costs & ~earns, ~costs & earns
+    return np.select([each.mean(axis=0) > 0.5 for each in in_seeds], ROLES, UNDECIDED)
 
 
 # The settings `train` that a training of gates alone has, too.

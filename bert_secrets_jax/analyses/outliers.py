@@ -9,7 +9,6 @@ together, then each alone if there are several), E texts.
 
 import dataclasses
 import functools
-import math
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, ClassVar
 
@@ -22,6 +21,7 @@ from bert_secrets_jax.analyses.common.disabling import checked_metrics
 from bert_secrets_jax.analyses.common.effects import (
     INTERVAL,
     effect_of,
+    frame_of,
     label_of,
     rows_of,
     title_of,
@@ -42,7 +42,7 @@ from bert_secrets_jax.pruning.outliers import FEWEST_DRAWS, OutlierDimensions, r
 from bert_secrets_jax.ranges import Range
 from bert_secrets_jax.runs.call import INPUTS
 from bert_secrets_jax.runs.findings import how_many, noted
-from bert_secrets_jax.runs.result import Finding, Result, drawn, framed
+from bert_secrets_jax.runs.result import Finding, Result, drawn
 from bert_secrets_jax.stats.effects import Effects
 from bert_secrets_jax.stats.scores import weighted_scores
 from bert_secrets_jax.stats.significance import assess
@@ -51,7 +51,6 @@ SOURCE = 'Kovaleva et al. 2021'
 # With fewer random sets, none is rarer than one in twenty.
 Draws = Annotated[int, Range(FEWEST_DRAWS, 1_000_000)]
 DRAWS = 39
-_COLUMNS = INTERVAL | {'p_value': 'p_value'}
 
 
 @dataclasses.dataclass(frozen=True, repr=False, eq=False)
@@ -79,11 +78,6 @@ class Without:
         """Whether the outcome is known without the outliers, and without any random set."""
         return bool(np.isfinite(self.effects.difference[0]) and np.isfinite(self.random).any())
 
-    def rows(self, outcome: str) -> list[tuple]:
-        """Return a row of a frame for each set, with the outcome in a column of this name."""
-        rows = rows_of(self.effects, {outcome: 'value'} | _COLUMNS)
-        return [(*row, math.nan if place else self.p_value) for place, row in enumerate(rows)]
-
 
 @dataclasses.dataclass(frozen=True, repr=False, eq=False)
 class Outliers(Result):
@@ -108,11 +102,9 @@ class Outliers(Result):
 
     def verdicts(self):
         loss, outliers = self.loss, self.found.dimensions.tolist()
-        about_outliers = set(self.disabled) == set(outliers)
-        if loss is None or loss.beyond is None or not about_outliers or len(loss.random) < 2:
-            needs = 'outliers of a masked LM'
-            return [verdicts.not_measured(verdicts.OUTLIERS_NEEDED, needs)]
-        beyond = loss.beyond
+        beyond, about_outliers = loss and loss.beyond, set(self.disabled) == set(outliers)
+        if loss is None or beyond is None or not about_outliers or len(loss.random) < 2:
+            return [verdicts.not_measured(verdicts.OUTLIERS_NEEDED, 'outliers of a masked LM')]
         verdict = verdicts.outliers_are_needed(
             float(loss.effects.difference[0]),
             loss.random,
@@ -123,27 +115,19 @@ class Outliers(Result):
         return [verdict]
 
     def frames(self):
-        frames = {'dimensions': self._dimensions()}
+        frames, random = {'dimensions': self._dimensions()}, dict(self.scores)
         if self.loss is not None:
-            frames['loss'] = framed(
-                ('disabled', 'loss', *_COLUMNS, 'p_rank'),
-                self.loss.rows('loss'),
-                'Loss in nats per hidden wordpiece without the dimensions, and its change.',
-            )
+            caption = 'Loss in nats per hidden wordpiece without the dimensions, and its change.'
+            frames['loss'] = _frame({'': self.loss}, 'loss', caption)
+            random = {'loss (nats)': self.loss, **random}
         if self.scores:
-            scores = self.scores.items()
-            frames['scores'] = framed(
-                ('metric', 'disabled', 'score', *_COLUMNS, 'p_rank'),
-                [(metric, *row) for metric, each in scores for row in each.rows('score')],
-                'Score of the fine-tuned model without the dimensions, and its change.',
-            )
-        effects = {} if self.loss is None else {'loss (nats)': self.loss.random}
-        effects |= {metric: each.random for metric, each in self.scores.items()}
-        if effects and self.random is not None:
+            caption = 'Score of the fine-tuned model without the dimensions, and its change.'
+            frames['scores'] = _frame(self.scores, 'score', caption, 'metric')
+        if random and self.random is not None:
             frames['random'] = table(
                 'What disabling random dimensions changes, for each draw.',
                 dimensions=[' '.join(map(str, each)) for each in self.random.tolist()],
-                **effects,
+                **{name: each.random for name, each in random.items()},
             )
         return frames
 
@@ -237,10 +221,18 @@ class Outliers(Result):
         )
 
 
+def _frame(found: Mapping[str, Without], outcome: str, caption: str, *by: str):
+    """Return a frame with a row for each set that is disabled, and the outcome in a column."""
+    effects = {name: each.effects for name, each in found.items()}
+    frame = frame_of(effects, {outcome: 'value'} | INTERVAL | {'p_value': 'p_value'}, caption, *by)
+    # Random sets are as large as all together, the first.
+    first = frame['disabled'] == frame['disabled'][0]
+    frame.loc[first, 'p_rank'] = [each.p_value for each in found.values()]
+    return frame
+
+
 def _the(dimensions: Sequence[int]) -> str:
-    if len(dimensions) == 1:
-        return f'dimension {dimensions[0]}'
-    return f'dimensions {", ".join(map(str, dimensions))}'
+    return f'dimension{"s" * (len(dimensions) > 1)} {", ".join(map(str, dimensions))}'
 
 
 def _needs(given) -> str:

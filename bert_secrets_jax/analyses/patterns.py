@@ -69,14 +69,6 @@ _UNLIKE = (
 
 
 @dataclasses.dataclass(frozen=True, repr=False, eq=False)
-class ClassExample:
-    """A map [T, T] that is clearly of a class, with the name of its head. Rows are queries."""
-
-    head: str
-    values: np.ndarray
-
-
-@dataclasses.dataclass(frozen=True, repr=False, eq=False)
 class Patterns(Result):
     """The patterns of each head's maps.
 
@@ -88,16 +80,17 @@ class Patterns(Result):
         is the share of examples whose map changes its class.
       confusions: The number of labelled maps of each model by label (rows) and by the class that
         classifiers found which knew no map of the same model (columns) [G, C, C]; empty if unknown.
-      examples: The maps that are most clearly of a class, by the title of the class (Figure 1).
+      examples: The maps [T, T] that are most clearly of a class, by the title of the class and the
+        name of their head (Figure 1). Rows are queries.
     """
 
     title: ClassVar[str] = 'Patterns of attention'
-    FORMAT: ClassVar[int] = 2
+    FORMAT: ClassVar[int] = 3
 
     before: Tables
     runs: Mapping[str, Tables]
     confusions: np.ndarray
-    examples: Mapping[str, tuple[ClassExample, ...]]
+    examples: Mapping[str, Mapping[str, np.ndarray]]
 
     @property
     def shares(self) -> dict[str, np.ndarray]:
@@ -126,7 +119,7 @@ class Patterns(Result):
             right = self.correct(runs)
             return verdicts.few_are_heterogeneous(
                 {TITLES[index].lower(): verdicts.each_of(runs, NAMES[index]) for index in UPPER},
-                corrected=None if right is None else right.together(UPPER),
+                corrected=right and right.together(UPPER),
             )
 
         def vertical(runs: Sequence[Tables]) -> verdicts.Verdict:
@@ -138,16 +131,16 @@ class Patterns(Result):
         return [each for test in (few, vertical) for each in verdicts.on_runs(runs, test)]
 
     def frames(self):
-        frames = {'patterns': self._summary()}
-        if UNLIKE in self.before:
-            models = self._models.values()
-            shares = [np.mean([run[UNLIKE].mean for run in runs]) for runs in models]
-            frames['unlike'] = table(
+        unlike = [[run[UNLIKE].mean for run in runs] for runs in self._models.values()]
+        frames = {
+            'patterns': self._summary(),
+            'unlike': table(
                 'Maps unlike every labelled one, whose classes are guesses.',
                 model=[*self._models],
-                unlike_percent=100 * np.array(shares, np.float64),
-                of_labelled_percent=np.full(len(shares), 100 * FAR),
-            )
+                unlike_percent=100 * np.array([np.mean(each) for each in unlike], np.float64),
+                of_labelled_percent=np.array(100 * FAR),
+            ),
+        }
         runs = {
             seed: {name: run[name] for name in (*NAMES, CHANGED)} for seed, run in self.runs.items()
         }
@@ -157,9 +150,7 @@ class Patterns(Result):
 
     def figures(self):
         drawings = {'patterns': _draw_shares, 'patterns_heads': _draw_heads}
-        if self.examples:
-            drawings['patterns_examples'] = _draw_examples
-        return drawn(self, **drawings)
+        return drawn(self, **drawings, patterns_examples=_draw_examples)
 
     def findings(self):
         fields: dict[str, Any] = {'unit': 'share of maps', 'source': SOURCE, 'limits': OF_SHARES}
@@ -171,9 +162,8 @@ class Patterns(Result):
                 f'maps like no labelled one, {model}': (UNLIKE, '', _UNLIKE),
             }
             for label, (name, where, said) in about.items():
-                if name in self.before:
-                    of = {'model': model, 'where': where, 'labelled': FAR, 'template': said}
-                    found.append(mean_finding(label, runs, [name], **fields, **of))
+                of = {'model': model, 'where': where, 'labelled': FAR, 'template': said}
+                found.append(mean_finding(label, runs, [name], **fields, **of))
         if self.runs:
             others = np.not_equal(*(grid.argmax(axis=-1) for grid in self.shares.values()))
             said = 'After fine-tuning, {estimate} {unit} {estimate:|has|have} another main pattern.'
@@ -197,21 +187,18 @@ class Patterns(Result):
             name, found = model.replace('-', ''), [mean_over_runs(runs, [each]) for each in NAMES]
             columns[f'{name}_percent'] = [100 * each.mean for each in found]
             columns[f'{name}_half_interval_percent'] = [100 * each.half for each in found]
-        rights = {model: self.correct(runs) for model, runs in self._models.items()}
-        for model, each in rights.items():
-            if each is None:
-                continue
-            ends = 100 * np.transpose([each.together([index]) for index in range(len(NAMES))])
-            name = f'{model.replace("-", "")}_corrected_'
-            names = [f'{name}{part}percent' for part in ('', 'low_', 'high_')]
-            columns |= dict(zip(names, ends, strict=True))
+            right = self.correct(runs)
+            if right is not None:
+                ends = 100 * np.transpose([right.together([index]) for index in range(len(NAMES))])
+                names = [f'{name}_corrected_{part}percent' for part in ('', 'low_', 'high_')]
+                columns |= dict(zip(names, ends, strict=True))
         published = paper.pattern_shares(self.subject.task)
         if published is not None:
             columns['paper_bert_base_finetuned_percent'] = [100 * published[key] for key in CLASSES]
         if self.confusions.size:
             columns['f1_of_classifier'] = f1_of(self.confusions.sum(axis=0))
         return table(
-            'Share of all maps with half of its 95 % interval; then corrected for mistakes.',
+            'Share of all maps with half of its 95 % interval, and corrected for mistakes.',
             **{'class': TITLES},
             **{name: np.round(column, 4) for name, column in columns.items()},
         )
@@ -274,9 +261,7 @@ def patterns(
     return Patterns(before, runs, classifier.confusions, shown)
 
 
-def clearest(
-    classifier: Classifier, maps: Sequence[TokenMaps]
-) -> dict[str, tuple[ClassExample, ...]]:
+def clearest(classifier: Classifier, maps: Sequence[TokenMaps]) -> dict[str, dict[str, np.ndarray]]:
     """Return the maps most clearly of each class, at most one per head, by its title (Figure 1).
 
     Maps of fewer than 10 tokens are left out if there are longer ones.
@@ -294,7 +279,7 @@ def clearest(
         marks_of = {name: np.pad(mark, (0, padding)) for name, mark in marks_of.items()}
         judged = judge(padded, marks_of)
         logits.append(np.asarray(judged, np.float64)[..., :-1].reshape(-1, len(CLASSES)))
-        heads += [(place, each.attentions[place]) for place in np.ndindex(judged.shape[:2])]
+        heads += [(head_name(*place), each.attentions[place]) for place in np.ndindex(judged.shape[:2])]
     logits = np.concatenate(logits)
     odds = logits - np.logaddexp.reduce(logits, axis=1, keepdims=True)
     panels = {}
@@ -303,9 +288,7 @@ def clearest(
         members = {}
         for number in order[logits[order].argmax(axis=1) == index]:
             members.setdefault(*heads[number])
-        panels[title] = tuple(
-            ClassExample(head_name(*head), each) for head, each in list(members.items())[:_SHOWN]
-        )
+        panels[title] = dict(list(members.items())[:_SHOWN])
     return panels
 
 
@@ -332,10 +315,7 @@ def _draw_heads(result: Patterns):
 
 
 def _draw_examples(result: Patterns):
-    panels = {
-        title: [(each.head, each.values) for each in examples]
-        for title, examples in result.examples.items()
-    }
+    panels = {title: [*examples.items()] for title, examples in result.examples.items()}
     return plots.class_examples(panels).captioned(
         'The maps that are most clearly of each class, before fine-tuning '
         f'({result.subject.as_in("Figure 1")}). Each has a scale of its own.'

@@ -137,7 +137,8 @@ class Probing(Result):
         pairs = [pair for pair in _PAIRS if set(pair) <= self.right.keys()]
         leads = np.transpose([self.uas(*pair).interval(0) for pair in pairs])
         trained = [name for name in self.names if name in self.curves]
-        asked = self.learnt, self.asked
+        asked, mean = (self.learnt, self.asked), self.weights.mean(axis=0)
+        spread = self.weights.std(axis=0, ddof=1) if len(self.weights) > 1 else mean * math.nan
         return {
             'uas': table(
                 'Share of the words whose syntactic parent is found (UAS).',
@@ -173,7 +174,19 @@ class Probing(Result):
                 punctuation=[each.punctuation for each in asked],
                 counted=[each.counted for each in asked],
             ),
-            'weights': self._weights(),
+            'weights': grids_frame(
+                {
+                    'word_to_governor': mean[0],
+                    'deviation_over_seeds': spread[0],
+                    'governor_to_word': mean[1],
+                    'deviation_over_seeds_of_it': spread[1],
+                },
+                'The weight of each head in the probe of attention alone (mean over seeds).',
+                sure={
+                    'word_to_governor': ['deviation_over_seeds'],
+                    'governor_to_word': ['deviation_over_seeds_of_it'],
+                },
+            ),
             'curves': table(
                 'The mean loss of sentences before they are learnt from.',
                 {'probe': [*self.curves], 'seed': self.seeds, 'sentences': self.seen},
@@ -231,23 +244,6 @@ class Probing(Result):
             'If two attention heads do alike, either may have the weight.',
             *noted(sometimes),
         ]
-
-    def _weights(self):
-        mean = self.weights.mean(axis=0)
-        spread = self.weights.std(axis=0, ddof=1) if len(self.weights) > 1 else mean * math.nan
-        return grids_frame(
-            {
-                'word_to_governor': mean[0],
-                'deviation_over_seeds': spread[0],
-                'governor_to_word': mean[1],
-                'deviation_over_seeds_of_it': spread[1],
-            },
-            'The weight of each head in the probe of attention alone (mean over seeds).',
-            sure={
-                'word_to_governor': ['deviation_over_seeds'],
-                'governor_to_word': ['deviation_over_seeds_of_it'],
-            },
-        )
 
 
 @an_input(content=lambda given, _: sha256(given['probe.vectors']))

@@ -33,7 +33,7 @@ from bert_secrets_jax.pruning.scores import GRADIENT, TITLES, default_methods, h
 from bert_secrets_jax.pruning.steps import SHARES, ranks, removed_heads
 from bert_secrets_jax.ranges import CountOrZero, Range
 from bert_secrets_jax.runs.findings import Interval, measured, noted
-from bert_secrets_jax.runs.result import Finding, Result, drawn
+from bert_secrets_jax.runs.result import Result, drawn
 from bert_secrets_jax.stats.scores import METRICS
 from bert_secrets_jax.stats.significance import weighted_scores
 
@@ -164,7 +164,21 @@ class Pruning(Result):
 
     def findings(self):
         warnings = seeds_not_learnt(self.seeds, self.learnt, 'the model', self.examples)
-        return [*warnings, self._sparsest()]
+        often = 'On average, ' * (len(self.chosen) > 1)
+        sparsest = measured(
+            'sparsest model',
+            np.mean([each.kept for each in self.chosen]),
+            unit='heads',
+            sample=self.examples,
+            source=SOURCE,
+            template=f'{often}{{estimate:.3g}} of {{heads}} heads are enough to stay within '
+            '{tolerance:point|points} of {metric} (chosen on {others}).',
+            tolerance=100 * self.tolerance,
+            metric=self._title,
+            others=self._others,
+            heads=self.heads,
+        )
+        return [*warnings, sparsest]
 
     def notes(self):
         random = self.curves.get(RANDOM)
@@ -225,24 +239,6 @@ class Pruning(Result):
     @property
     def _others(self) -> str:
         return arguments.elsewhere(self.measured_on, self.shared)
-
-    def _sparsest(self) -> Finding:
-        """Return how many heads are enough, mean over fine-tunings."""
-        return measured(
-            'sparsest model',
-            np.mean([each.kept for each in self.chosen]),
-            unit='heads',
-            sample=self.examples,
-            source=SOURCE,
-            template='On average, '
-            * (len(self.chosen) > 1)
-            + '{estimate:.3g} of {heads} heads are enough to stay within '
-            '{tolerance:point|points} of {metric} (chosen on {others}).',
-            tolerance=100 * self.tolerance,
-            metric=self._title,
-            others=self._others,
-            heads=self.heads,
-        )
 
 
 def _check(given) -> None:

@@ -39,7 +39,7 @@ from bert_secrets_jax.pruning.curves import fleiss_kappa, masks_by_gradients, sp
 from bert_secrets_jax.pruning.removal import GOOD, KINDS
 from bert_secrets_jax.ranges import Part
 from bert_secrets_jax.runs.findings import measured
-from bert_secrets_jax.runs.result import Finding, Result, drawn
+from bert_secrets_jax.runs.result import Result, drawn
 from bert_secrets_jax.stats.significance import weighted_scores
 from bert_secrets_jax.stats.student import mean_interval
 
@@ -58,21 +58,20 @@ class Subnetworks(Result):
     Attributes:
       seeds: The seed of each fine-tuning.
       metric: The name of the metric.
-      full: [S] The score of the full model, fine-tuned.
-      pruned: By the kind of subnetwork, [S] the score of the fine-tuned model without other heads.
-      retrained: By the kind, [S] the score of the subnetwork trained again from the start.
-      masks: By the kind, [S, L, N] the heads that it has.
+      pruned: [S] The score of the fine-tuned 'full model', and by the kind of subnetwork its score
+        without other heads.
+      retrained: [S] The same of subnetworks that were trained again from the start.
+      masks: [S, L, N] The heads that each of these has.
       examples: The number of examples that scores are on.
       share: The share of the full score that the good subnetwork reaches where it was chosen.
       learnt: The test of what each full model has learnt: metric, value, larger class, p-value.
     """
 
     title: ClassVar[str] = 'Subnetworks, trained again'
-    FORMAT: ClassVar[int] = 1
+    FORMAT: ClassVar[int] = 2
 
     seeds: tuple[int, ...]
     metric: str
-    full: Float[np.ndarray, ' S']
     pruned: Mapping[str, Float[np.ndarray, ' S']]
     retrained: Mapping[str, Float[np.ndarray, ' S']]
     masks: Mapping[str, Float[np.ndarray, 'S L N']]
@@ -86,9 +85,8 @@ class Subnetworks(Result):
         return self.masks[GOOD].sum(axis=(1, 2)).astype(int)
 
     def frames(self):
-        pruned, retrained = self._points.values()
+        pruned, retrained = _points(self.pruned), _points(self.retrained)
         difference, low, high = mean_interval(retrained - retrained[0])
-        sizes = [self.masks[kind].sum(axis=(1, 2)).astype(int) for kind in KINDS]
         least, greatest = paper.kappa()
         return {
             'scores': table(
@@ -106,7 +104,7 @@ class Subnetworks(Result):
                 'The scores of each seed.',
                 seed=self.seeds,
                 subnetwork=np.array(_ROWS)[:, None],
-                heads=[np.full_like(self.kept, self.masks[GOOD][0].size), *sizes],
+                heads=[each.sum(axis=(1, 2)).astype(int) for each in self.masks.values()],
                 pruned_points=pruned,
                 retrained_points=retrained,
             ),
@@ -125,15 +123,11 @@ class Subnetworks(Result):
 
     def findings(self):
         warned = seeds_not_learnt(self.seeds, self.learnt, 'the full model', self.examples)
-        return [*warned, self._beside_random()]
-
-    def _beside_random(self) -> Finding:
-        """Return what survivors reach, beside as many heads at random and the full model."""
-        full, good, random, _ = self._points['trained again']
+        full, good, random, _ = _points(self.retrained)
         lead = good - random
         # Without any difference between seeds, there is nothing to test by.
         tested = bool(np.ptp(lead))
-        return measured(
+        beside = measured(
             'good less random, trained again',
             mean_interval(lead) if tested else lead.mean(),
             unit=f'points of {TITLES[self.metric]}',
@@ -146,6 +140,7 @@ class Subnetworks(Result):
             good=good.mean(),
             full=full.mean(),
         )
+        return [*warned, beside]
 
     def notes(self):
         return [
@@ -160,15 +155,6 @@ class Subnetworks(Result):
         """The published scores [4]; NaN for a task without them."""
         found = paper.subnetworks(self.subject.task)
         return np.array([found.get(name, np.nan) for name in ('full', *KINDS)])
-
-    @property
-    def _points(self) -> dict[str, np.ndarray]:
-        """The scores [4, S] of the full model and of each kind, in points."""
-        scores = {'as it is': self.pruned, 'trained again': self.retrained}
-        return {
-            title: 100 * np.array([self.full, *(each[kind] for kind in KINDS)])
-            for title, each in scores.items()
-        }
 
 
 # The settings `train` that change no result, or that `finetune` has in other ways.
@@ -256,7 +242,8 @@ def subnetworks(
         of_kinds = kinds.subnetwork_masks(good, seed=seed)
         every = np.stack([np.ones_like(good), *of_kinds.values()])
         swept = sweep_examples(model, dev, every, baseline='zero', compute=compute)
-        classes, answers, retrained = swept.logits.shape[-1], np.asarray(swept.predictions[0]), []
+        pruned = _scores(metric, swept, labels)
+        retrained = [pruned[0]]
         for kind in KINDS:
             again = finetune(
                 kinds.without_heads(pretrained, of_kinds[kind]),
@@ -274,17 +261,16 @@ def subnetworks(
                 again.models[0], dev, every[:1], baseline='zero', compute=compute
             )
             retrained.append(_scores(metric, whole, labels)[0])
-        learnt = learning_test((metric,), classes, answers, labels)
-        found.append((every[1:], _scores(metric, swept, labels), retrained, learnt))
-    masks, reached, retrained, learnt = zip(*found, strict=True)
-    full, *pruned = np.transpose(reached)
+        answers = np.asarray(swept.predictions[0])
+        learnt = learning_test((metric,), swept.logits.shape[-1], answers, labels)
+        found.append((every, pruned, retrained, learnt))
+    masks, pruned, retrained, learnt = zip(*found, strict=True)
     return Subnetworks(
         seeds=tuple(tuned.seeds),
         metric=metric,
-        full=full,
-        pruned=dict(zip(KINDS, pruned, strict=True)),
-        retrained=dict(zip(KINDS, np.array(retrained).T, strict=True)),
-        masks=dict(zip(KINDS, np.swapaxes(masks, 0, 1), strict=True)),
+        pruned=dict(zip(_ROWS, np.transpose(pruned), strict=True)),
+        retrained=dict(zip(_ROWS, np.transpose(retrained), strict=True)),
+        masks=dict(zip(_ROWS, np.swapaxes(masks, 0, 1), strict=True)),
         examples=len(dev),
         share=share,
         learnt=learnt,
@@ -312,10 +298,16 @@ def _scores(metric: str, swept: Swept, labels: np.ndarray) -> np.ndarray:
     return weighted_scores(metric, swept.predictions, labels)[0]
 
 
+def _points(scores: Mapping[str, np.ndarray]) -> Float[np.ndarray, 'R S']:
+    """Return the scores of the full model and of each kind, in points."""
+    return 100 * np.array([*scores.values()])
+
+
 def _draw(result: Subnetworks):
     limits = (-100.0 if result.metric in BELOW_ZERO else 0.0), 100.0
+    scores = {'as it is': result.pruned, 'trained again': result.retrained}
     points: dict[str, Any] = {
-        title: mean_interval(scores, limits) for title, scores in result._points.items()
+        title: mean_interval(_points(each), limits) for title, each in scores.items()
     }
     if not np.isnan(result._published).any():
         points['published, trained again'] = 100 * result._published, None, None

@@ -61,10 +61,17 @@ class TokenPairs(Result):
 
     def frames(self):
         tokens = [
-            (number, *row)
-            for number, each in enumerate(self.pairs[: self.shown], 1)
-            for row in _rows(each)
-        ]
+            (
+                number, one + 1, pair.tokens[0][one], other + 1, pair.tokens[1][other],
+                *(float(each[one, other]) for each in grids),
+            )
+            for number, pair in enumerate(self.pairs[: self.shown], 1)
+            for grids in [np.broadcast_arrays(
+                pair.contributions, pair.interactions, pair.without_first[:, None],
+                pair.without_second, pair.without_both,
+            )]
+            for one, other in np.ndindex(pair.contributions.shape)
+        ]  # fmt: skip
         return {
             'texts': table(
                 'Each pair of texts: contributions and reference sum to the similarity, up to the '
@@ -153,17 +160,6 @@ def _measures(pair: PairedTokens) -> dict[str, float]:
         'other_tokens': float(quietly(np.mean, contributions[~alike])),
         'agreement': agreement,
     }
-
-
-def _rows(pair: PairedTokens) -> Iterator[tuple]:
-    """Yield the places, tokens and numbers of each pair of tokens, for a frame."""
-    for one, other in np.ndindex(pair.contributions.shape):
-        yield (
-            *(one + 1, pair.tokens[0][one], other + 1, pair.tokens[1][other]),
-            *(float(each[one, other]) for each in (pair.contributions, pair.interactions)),
-            *(float(pair.without_first[one]), float(pair.without_second[other])),
-            float(pair.without_both[one, other]),
-        )
 
 
 def _draw(result: TokenPairs):

@@ -6,7 +6,7 @@ Shapes: S seeds, L layers, D random draws, M the measures of `finetune.optimizer
 import dataclasses
 import itertools
 import operator
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 import jax
@@ -61,35 +61,24 @@ class WhereItChanges(Result):
 
     Attributes:
       changes: By schedule, and by seed, the table of the similarity of maps before and after.
-      moved: By schedule, [S, L, M] the mean norms of gradients and updates over recorded steps, and
-        the distances of the weights at the end.
+      tuned: By schedule, the fine-tunings without their models.
       random: [D, L, L] the change of the maps of each layer (last axis) by a random step of one
         layer alone.
       length: The length of random steps: as far as layers moved on average in what was learnt.
-      by_step: The similarity of maps after some steps, as `Finetuned.similarity`, by schedule.
-      tested, dev_examples: The metric that tests whether models have learnt anything, and the
-        number of examples that it is of.
-      reached, larger_class, p_learnt: As in `analyses.common.learnt.Learnt`, [S] each, by schedule.
     """
 
     title: ClassVar[str] = 'Where fine-tuning changes attention, and why'
-    FORMAT: ClassVar[int] = 4
+    FORMAT: ClassVar[int] = 5
 
     changes: Mapping[str, Mapping[str, Tables]]
-    moved: Mapping[str, Float[np.ndarray, 'S L M']]
+    tuned: Mapping[str, Finetuned]
     random: Float[np.ndarray, 'D L L']
     length: float
-    by_step: Mapping[str, Mapping[int, Float[np.ndarray, 'S L']]]
-    tested: str
-    dev_examples: int
-    larger_class: float
-    reached: Mapping[str, Float[np.ndarray, 'S']]
-    p_learnt: Mapping[str, Float[np.ndarray, 'S']]
 
     @property
     def learnt(self) -> list[str]:
         """The schedules under which at least half of the models have learnt the task."""
-        return [name for name in self.changes if _taught(self.p_learnt[name])]
+        return [name for name in self.changes if _taught(self.tuned[name])]
 
     @property
     def compared(self) -> list[str]:
@@ -101,7 +90,7 @@ class WhereItChanges(Result):
         """Return each column of the frame under a schedule, by seed."""
         runs, steps = self.changes[schedule], self.random.mean(axis=0)
         change = np.stack([1 - each['cosine'].mean.mean(axis=1) for each in runs.values()])
-        moved = dict(zip(MEASURES, np.moveaxis(self.moved[schedule], -1, 0), strict=True))
+        moved = dict(zip(MEASURES, np.moveaxis(moved_in(self.tuned[schedule]), -1, 0), strict=True))
         # A frozen layer has no distance.
         reach = np.where(moved['distance'] > 0, moved['distance'], np.nan)
         values = change, change / reach, *moved.values(), steps.diagonal(), steps.sum(axis=0)
@@ -123,18 +112,59 @@ class WhereItChanges(Result):
         grids |= dict(zip(('change_low', 'change_high'), ends[1:], strict=True))
         by, sure = {'schedule': [*self.changes]}, {'change': ('change_low', 'change_high')}
         caption = f'Means over seeds. Every random step has length {self.length:.3g}.'
+        rank, straight = agreement(
+            np.array([[each[name] for name in _EXPLAINS] for each in profiles]),
+            np.array([[each['change']] for each in profiles]),
+        )
+        straight, low, high = mean_interval(straight, OF_SHARES)
         frames = {
             'schedules': self._schedules(),
             'layers': grids_frame(grids, caption, by=by, sure=sure),
-            'explained': self._explained(),
+            'explained': table(
+                'How the profile of a measure over layers agrees with the change of maps, mean '
+                'over seeds. Profiles of two layers always agree.',
+                {**by, 'measure': _EXPLAINS},
+                rank_correlation=rank.mean(axis=-1),
+                r_squared=straight,
+                r_squared_low=low,
+                r_squared_high=high,
+            ),
         }
-        return frames | ({'steps': self._steps()} if any(self.by_step.values()) else {})
+        steps = [
+            (schedule, step, layer, *each)
+            for schedule, tuned in self.tuned.items()
+            for step, similarity in tuned.similarity.items()
+            for ends in [mean_interval(1 - similarity.T, OF_SHARES)]
+            for layer, each in enumerate(zip(*ends, strict=True), 1)
+        ]
+        if steps:
+            columns = 'schedule', 'step', 'layer', 'change', 'change_low', 'change_high'
+            caption = '1 less similarity, over dev examples: mean over seeds.'
+            frames['steps'] = framed(columns, steps, caption)
+        return frames
 
     def figures(self):
         return drawn(self, where_it_changes=_draw)
 
     def findings(self):
         return [*self._warnings(), *([self._in_general()] if self.compared else [])]
+
+    def _warnings(self) -> list[Finding]:
+        """Return the warning about each schedule that has taught or changed nothing."""
+        found, compared, so = [], self.compared, 'this schedule is left out'
+        for name in self.changes:
+            tuned = self.tuned[name]
+            if not _taught(tuned):
+                at, which = _middle(tuned), f'the model in the middle under {name}'
+                reached = tuned.scores[at][tuned.tested], tuned.larger_class, tuned.p_learnt[at]
+                warned = not_learnt(which, (tuned.tested, *reached), tuned.dev_examples, so=so)
+                found.append(dataclasses.replace(warned, name=f'{warned.name}: {name}'))
+            elif name not in compared:
+                said = 'Under {schedule}, no map changed, as if only the head learnt: {so}.'
+                about = {'unit': 'change', 'source': SOURCE, 'warning': True, 'template': said}
+                numbers = {'schedule': name, 'so': so}
+                found.append(measured(f'no map changed: {name}', 0, numbers=numbers, **about))
+        return found
 
     def _in_general(self) -> Finding:
         """Return under how many schedules the last two layers change most."""
@@ -156,70 +186,38 @@ class WhereItChanges(Result):
             **fields,
         )
 
-    def _explained(self):
-        """Return how far the profile of each measure is that of the change of maps."""
-        profiles = [self.profiles(schedule) for schedule in self.changes]
-        measures = [[each[name] for name in _EXPLAINS] for each in profiles]
-        change = [[each['change']] for each in profiles]
-        rank, straight = agreement(np.array(measures), np.array(change))
-        straight, low, high = mean_interval(straight, OF_SHARES)
-        return table(
-            'How the profile of a measure over layers agrees with the change of maps, mean over '
-            'seeds. Profiles of two layers always agree.',
-            {'schedule': [*self.changes], 'measure': _EXPLAINS},
-            rank_correlation=rank.mean(axis=-1),
-            r_squared=straight,
-            r_squared_low=low,
-            r_squared_high=high,
-        )
-
     def _schedules(self):
-        least = -100 if self.tested in BELOW_ZERO else 0
-        scores = np.transpose([mean_interval(each) for each in self.reached.values()])
+        tuned = self.tuned.values()
+        tested = next(iter(tuned)).tested
+        least = -100 if tested in BELOW_ZERO else 0
+        ends = [mean_interval(np.array([row[tested] for row in each.scores])) for each in tuned]
+        score, low, high = np.clip(100 * np.transpose(ends), least, 100)
+        learnt = [sum(not learnt_nothing(p) for p in each.p_learnt) for each in tuned]
         return table(
             'Scores x 100 and their 95 % intervals over seeds.',
-            schedule=[*self.reached],
-            metric=TITLES[self.tested],
-            **dict(zip(('score', 'low', 'high'), np.clip(100 * scores, least, 100), strict=True)),
-            seeds_that_learnt=[
-                sum(not learnt_nothing(p) for p in each) for each in self.p_learnt.values()
-            ],
+            schedule=[*self.tuned],
+            metric=TITLES[tested],
+            score=score,
+            low=low,
+            high=high,
+            seeds_that_learnt=learnt,
         )
 
-    def _steps(self):
-        rows = []
-        for name, steps in self.by_step.items():
-            for step, similarity in steps.items():
-                ends = zip(*mean_interval(1 - similarity.T, OF_SHARES), strict=True)
-                rows += [(name, step, layer, *each) for layer, each in enumerate(ends, 1)]
-        columns = 'schedule', 'step', 'layer', 'change', 'change_low', 'change_high'
-        return framed(columns, rows, '1 less similarity, over dev examples: mean over seeds.')
 
-    def _warnings(self) -> Iterator[Finding]:
-        """Yield the warning about each schedule that has taught or changed nothing."""
-        compared, so = self.compared, 'this schedule is left out'
-        for name in self.changes:
-            p = self.p_learnt[name]
-            if not _taught(p):
-                at, which = _middle(p), f'the model in the middle under {name}'
-                test = self.tested, float(self.reached[name][at]), self.larger_class, float(p[at])
-                found = not_learnt(which, test, self.dev_examples, so=so)
-                yield dataclasses.replace(found, name=f'{found.name}: {name}')
-            elif name not in compared:
-                said = 'Under {schedule}, no map changed, as if only the head learnt: {so}.'
-                numbers = {'schedule': name, 'so': so}
-                about = {'unit': 'change', 'source': SOURCE, 'warning': True, 'template': said}
-                yield measured(f'no map changed: {name}', 0, numbers=numbers, **about)
-
-
-def _taught(p_values: Float[np.ndarray, 'S']) -> bool:
+def _taught(tuned: Finetuned) -> bool:
     """Return whether at least half of the models have learnt the task."""
-    return not learnt_nothing(p_values[_middle(p_values)])
+    return not learnt_nothing(tuned.p_learnt[_middle(tuned)])
 
 
-def _middle(p_values: Float[np.ndarray, 'S']) -> int:
+def _middle(tuned: Finetuned) -> int:
     """Return the place of the model in the middle, ordered by how surely it has learnt."""
-    return int(np.argsort(p_values)[(len(p_values) - 1) // 2])
+    return int(np.argsort(tuned.p_learnt)[(len(tuned.seeds) - 1) // 2])
+
+
+def moved_in(tuned: Finetuned) -> Float[np.ndarray, 'S L M']:
+    """Return the mean norms of gradients and updates, and the distances of weights at the end."""
+    movement = np.asarray(tuned.movement)[:, :, 1:-1]
+    return np.concatenate([movement[..., :2].mean(axis=1), movement[:, -1, :, 2:]], axis=-1)
 
 
 def agreement(
@@ -318,25 +316,22 @@ def where_it_changes(
         training began from another model.
     """
     check_whole(pretrained)
-    depth, moved = pretrained.config.num_hidden_layers, {}
+    depth = pretrained.config.num_hidden_layers
     for name, each in tuned.items():
         if each.movement is None or each.movement.shape[2] != depth + 2:
             raise ValueError(
                 f'tuned[{name!r}] has no movement of {depth} layers: fine-tune again, with this '
                 'version and in a new folder, a model whose layers are all different.'
             )
-        means, ends = each.movement[..., :2].mean(axis=1), each.movement[:, -1, :, 2:]
-        moved[name] = np.concatenate([means, ends], axis=-1)[:, 1:-1]
     check_enough('schedules', tuned)
     first, *others = tuned.values()
     alike = operator.attrgetter('seeds', 'tested', 'dev_examples', 'label_names')
     if any(alike(each) != alike(first) for each in others):
         raise ValueError('Schedules have other seeds or dev examples: give the same to each.')
-    p_learnt = {name: np.array(each.p_learnt) for name, each in tuned.items()}
-    reach = {name: each[..., MEASURES.index('distance')] for name, each in moved.items()}
     starts = {name: _starts(pretrained, each, name) for name, each in tuned.items()}
-    taught = [reach[name] for name in reach if _taught(p_learnt[name])]
-    length = float(np.mean(taught or [*reach.values()]))
+    taught = list(filter(_taught, tuned.values())) or [first, *others]
+    reach = [moved_in(each)[..., MEASURES.index('distance')] for each in taught]
+    length = float(np.mean(reach))
     settings, cosine = TextSettings(**vars(compute)), [named('cosine')]
     batches = batches_of(pretrained, texts, settings, annotated=False)
 
@@ -357,15 +352,13 @@ def where_it_changes(
         found[name] = tables
     return WhereItChanges(
         changes=found,
-        moved=moved,
+        # The models stay where they are.
+        tuned={
+            name: dataclasses.replace(each, folder=None, in_memory=())
+            for name, each in tuned.items()
+        },
         random=steps,
         length=length,
-        by_step={name: each.similarity for name, each in tuned.items()},
-        tested=first.tested,
-        dev_examples=first.dev_examples,
-        larger_class=float(first.larger_class),
-        reached={k: np.array([row[v.tested] for row in v.scores]) for k, v in tuned.items()},
-        p_learnt=p_learnt,
     )
 
 

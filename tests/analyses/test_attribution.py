@@ -5,7 +5,7 @@ import dataclasses
 import numpy as np
 import pytest
 
-from bert_secrets_jax.analyses.attribution import EFFECT, Attribution, ScoredText
+from bert_secrets_jax.analyses.attribution import EFFECT, Attribution
 from bert_secrets_jax.contributions.faithfulness import SHARES, Faithfulness
 from bert_secrets_jax.contributions.scores import SOURCES
 from bert_secrets_jax.measure.token_maps import GLOSSES
@@ -29,9 +29,9 @@ def result_of(*, rank, tokens=20, learnt=('accuracy', 0.9, 0.5, 1e-6), classes=2
         effects=(np.zeros(3),) * TEXTS,
     )  # fmt: skip
     scores = dict.fromkeys((*METHODS, EFFECT), np.array([0.1, 0.2, 0.3]))
-    special = np.array([True, False, True])
-    text = ScoredText(('[CLS]', 'a', '[SEP]'), special, scores)
-    return Attribution(test, classes, learnt, (text,), 0)
+    tokens = {'token': ['[CLS]', 'a', '[SEP]'], 'special': [True, False, True], **scores}
+    places = {'text': [1, 1, 1], 'place': [1, 2, 3]}
+    return Attribution(test, classes, learnt, places | tokens, 0)
 
 
 def finding(result, name):

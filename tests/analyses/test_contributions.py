@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import bert_secrets_jax as bs
-from bert_secrets_jax.analyses.contributions import BY_NORMS, BY_OUTPUT, BY_WEIGHTS, KINDS, lost_in
+from bert_secrets_jax.analyses.contributions import BY_NORMS, BY_OUTPUT, BY_WEIGHTS, KINDS
 from bert_secrets_jax.contributions.norms import (
     MIXING,
     mixing_ratios,
@@ -14,7 +14,6 @@ from bert_secrets_jax.contributions.norms import (
     shares_of_norms,
 )
 from bert_secrets_jax.measure.tables import HeadTable
-from bert_secrets_jax.stats.effects import NO_MATTER, OPEN, WORSE
 
 
 @pytest.fixture(scope='module')
@@ -29,21 +28,19 @@ def table(values, count=24.0) -> HeadTable:
 
 def made(found, **changes):
     """The result with other tables of [CLS], [SEP] and full stops, or of outputs."""
-    moved = dataclasses.replace(
-        found.moved,
-        norms=found.moved.norms | changes.get('norms', {}),
-        outputs=changes.get('outputs', found.moved.outputs),
-    )
-    weights = found.weights | changes.get('weights', {})
-    return dataclasses.replace(found, weights=weights, moved=moved)
+    tables = {by: each | changes.get(by, {}) for by, each in found.tables.items()}
+    outputs = changes.get('outputs', found.outputs)
+    return dataclasses.replace(found, tables=tables, outputs=outputs)
 
 
 def test_tables_are_means_over_texts(found, model, texts):
     """Of what tests/contributions has beside NumPy's; a text counts for its number of tokens."""
     batches = bs.encode(model.tokenizer, texts, max_length=32)
-    for tables, maps_of in ((found.weights, {}), (found.moved.norms, {'maps_of': shares_of_norms})):
+    for by, maps_of in (('weights', {}), ('norms', {'maps_of': shares_of_norms})):
         for name, expected in bs.collect(model, batches, list(KINDS), **maps_of).items():
-            np.testing.assert_allclose(tables[name].mean, expected.mean, rtol=1e-4, atol=1e-6)
+            np.testing.assert_allclose(
+                found.tables[by][name].mean, expected.mean, rtol=1e-4, atol=1e-6
+            )
     of_tokens = {'mixing': [], 'outputs': []}
     for batch in batches:
         for row in np.flatnonzero(batch.example >= 0):
@@ -52,9 +49,9 @@ def test_tables_are_means_over_texts(found, model, texts):
                 each = np.asarray(measured(model.bert, model.params, batch)[row])[..., real, 0]
                 of_tokens[name].append(each.mean(axis=-1))
     outputs = [each / each.mean(axis=-1, keepdims=True) for each in of_tokens['outputs']]
-    np.testing.assert_allclose(found.moved.outputs.mean, np.mean(outputs, axis=0), atol=2e-5)
+    np.testing.assert_allclose(found.outputs.mean, np.mean(outputs, axis=0), atol=2e-5)
     mixing = np.mean(of_tokens['mixing'], axis=0)
-    np.testing.assert_allclose(found.moved.mixing.mean, mixing, atol=2e-5)
+    np.testing.assert_allclose(found.mixing.mean, mixing, atol=2e-5)
 
 
 def test_findings_are_means_of_the_frames(found):
@@ -93,13 +90,13 @@ def test_sinks_by_weights_and_by_norms(found):
     assert activity['most_by_norms'] == 'period or comma' and activity['share_of_norms'] == 0.9
 
 
-def test_what_losing_them_does(found, results):
+def test_what_losing_them_does(found, results, model, texts):
     lost, ablated = found.lost, results['ablation'].sets['heads'].found
-    np.testing.assert_array_equal(lost.difference.ravel(), ablated.difference)
-    verdict = np.full((3, 4), OPEN, dtype='<U15')
-    verdict[0, 1], verdict[2, 3] = NO_MATTER, WORSE
+    np.testing.assert_array_equal(lost.difference, ablated.difference)
+    # L1-H2 does not matter, L3-H4 does.
+    within, beyond = (np.where(np.arange(12) == place, 0.01, 0.9) for place in (1, 11))
     weights = np.where(np.arange(12).reshape(3, 4) % 5 == 1, 0.8, 0.1)  # L1-H2, L2-H3, L3-H4
-    lost = dataclasses.replace(lost, verdict=verdict)
+    lost = dataclasses.replace(lost, equivalent=within, beyond=beyond)
     mine = made(dataclasses.replace(found, lost=lost), weights={'all [SEP]': table(weights)})
     frame = mine.frames()['inactive'].set_index('inactive')
     counts = frame.loc[BY_WEIGHTS, ['heads', 'do_not_matter', 'matter']].tolist()
@@ -109,12 +106,13 @@ def test_what_losing_them_does(found, results):
         'A change below half a point does not matter, significant or not.'
         in (frame.attrs['caption'])
     )
-    without = dataclasses.replace(mine, lost=None)
+    without = dataclasses.replace(mine, lost=None, meaning='')
     assert any('was not measured' in note for note in without.notes())
     assert 'points_without_it' not in without.frames()['activity']
-    with pytest.raises(ValueError, match=r'= \[3, 5\], got \[3, 4\]: give the ablation of'):
-        lost_in(results['ablation'], (3, 5))
-    assert lost_in(None, (3, 4)) is None
+    other = dataclasses.replace(results['ablation'].sets['heads'], masks=np.ones((15, 3, 5)))
+    ablation = dataclasses.replace(results['ablation'], sets={'heads': other})
+    with pytest.raises(ValueError, match=r'= \[3, 4\], got \[3, 5\]: give the ablation of'):
+        bs.analyses.contributions(model, texts, ablation=ablation)
 
 
 def test_texts_without_full_stops(model):

@@ -12,6 +12,7 @@ from bert_secrets_jax.pruning.gates import Gated
 OPEN, SHUT, HALF = 4.0, -4.0, 0.5
 SUBJECT = bs.analyses.Subject('a model', 'some texts')
 EXAMPLES = 400
+NO_ORDER = 'Each of 6 heads is open in {} of 2 runs (lambda from 0.001 to 1): raise'
 
 
 def answers(count, labels):
@@ -110,22 +111,10 @@ def test_seeds_are_averaged():
 @pytest.mark.parametrize(
     ('levels', 'changes', 'beginning'),
     [
-        (
-            (OPEN, OPEN),
-            {},
-            'Each of 6 heads is open in 2 of 2 runs (lambda from 0.001 to 1): raise',
-        ),
-        (
-            (SHUT, SHUT),
-            {},
-            'Each of 6 heads is open in 0 of 2 runs (lambda from 0.001 to 1): raise',
-        ),
+        ((OPEN, OPEN), {}, NO_ORDER.format(2)),
+        ((SHUT, SHUT), {}, NO_ORDER.format(0)),
         # Heads that close in as many runs have no order.
-        (
-            (OPEN, SHUT),
-            {},
-            'Each of 6 heads is open in 1 of 2 runs (lambda from 0.001 to 1): raise',
-        ),
+        ((OPEN, SHUT), {}, NO_ORDER.format(1)),
         ((OPEN, HALF), {'labels': 1 * (np.arange(EXAMPLES) < 390)}, 'Not learnt: the intact model'),
     ],
 )

@@ -30,10 +30,6 @@ def found(planted, texts, tuned):
     return outliers(planted, texts, tuned=tuned, subject=subject)
 
 
-def not_measured(result):
-    return [each.verdict for each in result.verdicts()] == [NOT_MEASURED]
-
-
 def test_losses_and_scores_are_those_of_models_without_them(planted, texts, tuned, found):
     """How they are computed is tested in tests/pruning; here, which of them are in the frames."""
     sets = [[], [5, 20], [5], [20]]
@@ -62,7 +58,8 @@ def test_a_model_without_any_head(texts, model):
     """The outliers are there, and what was not measured is said."""
     result = outliers(with_outliers(model, [7]), texts)
     assert result.disabled == (7,) and result.loss is None and not result.scores
-    assert not_measured(result) and set(result.figures()) == {'parameters'}
+    (verdict,) = result.verdicts()
+    assert verdict.verdict == NOT_MEASURED and set(result.figures()) == {'parameters'}
     notes = ' '.join(result.notes())
     assert 'loss was not measured: the model has no masked-LM head' in notes
     assert 'score was not measured: there is no fine-tuned model' in notes
@@ -78,7 +75,7 @@ def test_no_outliers(masked_lm, texts):
     named = outliers(masked_lm, texts, dimensions=[3])
     assert list(named.frames()['loss']['disabled']) == ['dimension 3']
     # Which is not about outliers.
-    assert not_measured(named)
+    assert named.verdicts()[0].verdict == NOT_MEASURED
 
 
 def test_published_dimensions_are_marked(found):

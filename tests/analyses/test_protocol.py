@@ -305,7 +305,7 @@ def test_claims_about_several_tasks(results):
     assert gains.claim is claims.FINETUNING_GAINS and gains.sample == 2
     rows = tuned.starts['pretrained']
     before, after = (
-        np.mean([row['accuracy'] for row in each]) for each in (rows.before, rows.last)
+        np.mean([row['accuracy'] for row in each]) for each in (rows.first_scores, rows.scores)
     )
     assert gains.numbers['ours'] == pytest.approx(100 * (after - before))
     assert gains.population == claims.THESE_MODELS

@@ -27,7 +27,7 @@ def test_each_seed_is_trained_again(found, model, tuned, texts):
         metrics=tuned.metrics, epochs=1, batch_size=8, learning_rate=1e-3,
     )  # fmt: skip
     assert found.retrained['random'][1] == pytest.approx(again.scores[0][found.metric])
-    assert found.full[1] == pytest.approx(tuned.scores[1][found.metric])
+    assert found.pruned['full model'][1] == pytest.approx(tuned.scores[1][found.metric])
 
 
 def test_equal_seeds_have_no_interval(found):
@@ -36,7 +36,7 @@ def test_equal_seeds_have_no_interval(found):
     assert frame.loc['full model', 'difference_points'] == 0
     lead = 100 * (found.retrained['good'] - found.retrained['random']).mean()
     same = {kind: np.full(2, 0.5) for kind in found.retrained}
-    equal = dataclasses.replace(found, retrained=same, full=np.full(2, 0.5))
+    equal = dataclasses.replace(found, retrained=same)
     ours, even = (
         next(each for each in result.findings() if each.name.startswith('good less random'))
         for result in (found, equal)

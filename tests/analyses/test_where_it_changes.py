@@ -9,7 +9,8 @@ import scipy.stats
 
 import bert_secrets_jax as bs
 from bert_secrets_jax.analyses.verdicts import DOES_NOT_HOLD, HOLDS, TOO_FEW, UNDECIDED
-from bert_secrets_jax.analyses.where_it_changes import WhereItChanges, agreement
+from bert_secrets_jax.analyses.where_it_changes import WhereItChanges, agreement, moved_in
+from bert_secrets_jax.finetune.outcome import Finetuned
 
 DECAYS = (0.65, 1.0, 1.5)
 
@@ -17,7 +18,7 @@ DECAYS = (0.65, 1.0, 1.5)
 def world(cause, *, seeds=5, layers=6, seed=0):
     """Weights move as far as the rates say, and maps as far as the cause says, with some noise."""
     rng = np.random.default_rng(seed)
-    changes, moved, reached, p_values = {}, {}, {}, {}
+    changes, tuned = {}, {}
     for decay in DECAYS:
         rates = decay ** np.arange(layers)[::-1]
         rates /= rates.max()
@@ -29,13 +30,22 @@ def world(cause, *, seeds=5, layers=6, seed=0):
         name = f'decay {decay:g}'
         changes[name] = runs
         noise = 1 + rng.normal(0, 0.01, (seeds, layers, 4))
-        moved[name] = rates[:, None] * noise
-        reached[name], p_values[name] = np.full(seeds, 0.8), np.full(seeds, 1e-4)
-    steps = np.tri(layers).T[None] * 0.1
-    by_step = {name: {} for name in changes}
-    learnt = {'larger_class': 0.5, 'reached': reached, 'p_learnt': p_values}
-    given = {'by_step': by_step, 'tested': 'accuracy', 'dev_examples': 200, **learnt}
-    return WhereItChanges(changes, moved, steps, 1.0, **given)
+        # The embeddings and the head are no layers.
+        movement = np.pad((rates[:, None] * noise)[:, None], [(0, 0), (0, 0), (1, 1), (0, 0)])
+        tuned[name] = with_p_values(Finetuned(
+            start='pretrained', seeds=tuple(range(seeds)), metrics=('accuracy',),
+            label_names=('no', 'yes'), train_examples=200, dev_examples=200, larger_class=0.5,
+            history=[], movement=movement,
+        ), np.full(seeds, 1e-4))  # fmt: skip
+    return WhereItChanges(changes, tuned, np.tri(layers).T[None] * 0.1, 1.0)
+
+
+def with_p_values(tuned, p_values):
+    """The fine-tunings with an accuracy of .8, and these p-values."""
+    rows = zip(tuned.seeds, p_values, strict=True)
+    dev = {'split': 'dev', 'step': 9, 'epoch': 1, 'loss': 0.5, 'accuracy': 0.8}
+    history = [{**dev, 'seed': seed, 'p_learnt': p_value} for seed, p_value in rows]
+    return dataclasses.replace(tuned, history=history)
 
 
 def number(result, start):
@@ -71,8 +81,9 @@ def test_profiles_agree_as_by_scipy_and_frozen_layers_have_no_distance():
         assert straight[row] == pytest.approx(line.rvalue**2)
     assert np.isnan(agreement(np.ones((1, 6)), other[:1])).all()
     result = world('task')
-    frozen = {name: each * (np.arange(6) > 0)[:, None] for name, each in result.moved.items()}
-    frame = dataclasses.replace(result, moved=frozen).frames()['layers']
+    for each in result.tuned.values():
+        each.movement[:, :, 1] = 0
+    frame = result.frames()['layers']
     assert frame.change_per_distance.isna().equals(frame.layer == 1)
 
 
@@ -84,7 +95,8 @@ def test_a_schedule_that_taught_nothing_is_told_and_left_out():
     assert given.verdicts()[0].verdict == DOES_NOT_HOLD
     for failed, told in ((2, False), (3, True), (5, True)):
         p_values = np.where(np.arange(5) < failed, 0.6, 1e-4)
-        result = dataclasses.replace(given, p_learnt={**given.p_learnt, high: p_values})
+        own = with_p_values(given.tuned[high], p_values)
+        result = dataclasses.replace(given, tuned={**given.tuned, high: own})
         warned = [each for each in result.findings() if each.warning]
         assert [high in each.sentence for each in warned] == [True] * told
         assert all(each.sentence.endswith('this schedule is left out.') for each in warned)
@@ -92,15 +104,19 @@ def test_a_schedule_that_taught_nothing_is_told_and_left_out():
         assert number(result, 'schedules under which').sample == 3 - told
         row = result.frames()['schedules'].set_index('schedule').loc[high]
         assert row.seeds_that_learnt == 5 - failed and row.score == pytest.approx(80)
-    nothing = dataclasses.replace(given, p_learnt=dict.fromkeys(given.p_learnt, np.full(5, 0.6)))
+    failed = {name: with_p_values(each, np.full(5, 0.6)) for name, each in given.tuned.items()}
+    nothing = dataclasses.replace(given, tuned=failed)
     assert all(each.warning for each in nothing.findings()) and len(nothing.findings()) == 3
     assert nothing.verdicts()[0].verdict == UNDECIDED
 
 
 def test_steps_have_the_change_of_each_layer():
-    base, changed = world('task'), 1 - 0.1 * np.eye(6)[0]
-    own = {step: np.tile(changed, (5, 1)) for step in (10, 20)}
-    result = dataclasses.replace(base, by_step={**base.by_step, 'decay 1': own})
+    base, name = world('task'), 'decay 1'
+    row = {'split': 'maps', 'epoch': 0}
+    row |= {f'similarity_L{layer}': 1 - 0.1 * (layer == 1) for layer in range(1, 7)}
+    rows = [{**row, 'seed': seed, 'step': step} for seed in range(5) for step in (10, 20)]
+    own = dataclasses.replace(base.tuned[name], history=base.tuned[name].history + rows)
+    result = dataclasses.replace(base, tuned={**base.tuned, name: own})
     frame = result.frames()['steps'].set_index(['step', 'layer'])
     assert frame.loc[(10, 1)].change == pytest.approx(0.1) and len(frame) == 12
     assert 'steps' not in base.frames()
@@ -118,7 +134,8 @@ def test_a_random_step_is_of_one_layer_and_its_length(model, tuned, texts):
             np.sum((np.float64(a[layer]) - b[layer]) ** 2)
             for a, b in zip(jax.tree.leaves(start), jax.tree.leaves(after), strict=True)
         ]
-        np.testing.assert_allclose(found.moved['usual'][1, layer, 2], np.sqrt(sum(own)), rtol=1e-4)
+        distance = moved_in(found.tuned['usual'])[1, layer, 2]
+        np.testing.assert_allclose(distance, np.sqrt(sum(own)), rtol=1e-4)
     settings = bs.analyses.TextSettings(max_length=32)
     again = bs.analyses.attention_change(model, tuned, texts, statistics=(), settings=settings)
     change = again.grids['paper'].mean(axis=1)
@@ -156,10 +173,8 @@ def test_layers_that_start_at_random_change_from_there_on(model, texts):
 
 
 def test_random_steps_are_as_long_as_layers_moved_where_the_task_was_learnt(model, tuned, texts):
-    rows = [{**row, 'p_learnt': 1e-4} for row in tuned.history]
-    learnt = dataclasses.replace(tuned, history=rows)
-    noise = [{**row, 'p_learnt': 0.9} for row in tuned.history]
-    wild = dataclasses.replace(tuned, history=noise, movement=9 * tuned.movement)
+    learnt, noise = (with_p_values(tuned, [p_value] * 2) for p_value in (1e-4, 0.9))
+    wild = dataclasses.replace(noise, movement=9 * tuned.movement)
     far = [dataclasses.replace(each, params=_further(model, each)) for each in tuned.models]
     wild = dataclasses.replace(wild, folder=None, in_memory=tuple(far))
     alone = bs.analyses.where_it_changes(model, {'a': learnt}, texts, draws=1)
