@@ -1,19 +1,14 @@
 """An analysis of your own: a result with a table, a finding and a file."""
 
-import dataclasses
-
 import bert_secrets_jax as bs
 
 
-@dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class Backward(bs.Result):
     """How much each head attends to the previous token."""
 
-    table: bs.HeadTable
+    title = 'Looking back'
 
-    @property
-    def title(self) -> str:
-        return 'Looking back'
+    table: bs.HeadTable
 
     def frames(self):
         return {'heads': bs.to_frame({'previous token': self.table})}

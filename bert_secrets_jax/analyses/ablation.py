@@ -5,10 +5,8 @@ Its figures are Figures 8 and 9 of the paper.
 Shapes: M masks, L layers, N heads.
 """
 
-import dataclasses
 import math
 from collections.abc import Iterator, Sequence
-from typing import ClassVar
 
 import numpy as np
 
@@ -58,7 +56,6 @@ _SHOWN = {
 }
 
 
-@dataclasses.dataclass(frozen=True, repr=False, eq=False)
 class Ablation(Disabled):
     """The effect on the score of disabling each head, each layer, or sets of your own.
 
@@ -67,8 +64,7 @@ class Ablation(Disabled):
       own_corpus: Whether the mean outputs of 'mean' are those over texts of your own.
     """
 
-    title: ClassVar[str] = 'Disabling heads and layers'
-    FORMAT: ClassVar[int] = 9
+    title = 'Disabling heads and layers'
 
     own_corpus: bool = False
 

@@ -40,7 +40,6 @@ _COLUMNS = {
 }
 
 
-@dataclasses.dataclass(frozen=True, repr=False, eq=False)
 class AblationOverSeeds(Disabled):
     """The effect of disabling each head or layer, over several fine-tunings of one recipe.
 
@@ -49,8 +48,7 @@ class AblationOverSeeds(Disabled):
       seeds: The seed of each fine-tuned model.
     """
 
-    title: ClassVar[str] = 'Disabling heads and layers, over fine-tunings'
-    FORMAT: ClassVar[int] = 9
+    title = 'Disabling heads and layers, over fine-tunings'
 
     seeds: tuple[int, ...]
 

@@ -3,10 +3,9 @@
 Shapes: K corpora or models, L layers, N heads.
 """
 
-import dataclasses
 import itertools
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, cast
+from typing import Any, cast
 
 import numpy as np
 from jaxtyping import Float
@@ -50,7 +49,6 @@ _ENDS = ('', '_low', '_high')
 _ENOUGH_BYTES = 3.1
 
 
-@dataclasses.dataclass(frozen=True, repr=False, eq=False)
 class Across(Result):
     """The same heads on K corpora, or in K models.
 
@@ -70,8 +68,7 @@ class Across(Result):
       unit: 'corpora', or 'models' of which all read the same texts.
     """
 
-    title: ClassVar[str] = 'Heads across languages'
-    FORMAT: ClassVar[int] = 4
+    title = 'Heads across languages'
 
     corpora: tuple[str, ...]
     means: Mapping[str, Float[np.ndarray, 'K L N']]

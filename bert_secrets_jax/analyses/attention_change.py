@@ -2,7 +2,6 @@
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from typing import ClassVar
 
 import numpy as np
 
@@ -45,7 +44,6 @@ _TITLES = {'paper': 'over real tokens', 'notebook': 'over padded maps (notebook)
 NOTEBOOK_LENGTH = 200
 
 
-@dataclasses.dataclass(frozen=True, repr=False, eq=False)
 class AttentionChange(Result):
     """The similarity of the maps before and after fine-tuning.
 
@@ -57,7 +55,7 @@ class AttentionChange(Result):
         example by example ('change of [SEP]').
     """
 
-    title: ClassVar[str] = 'What fine-tuning changes in attention'
+    title = 'What fine-tuning changes in attention'
 
     readings: Mapping[str, Mapping[str, Tables]]
     statistics: tuple[Description, ...] = ()

@@ -5,11 +5,10 @@ All methods take one test: what the model does without the tokens that they name
 Shapes: T tokens, E texts, P shares of tokens.
 """
 
-import dataclasses
 import functools
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
@@ -71,7 +70,6 @@ _TEMPLATES = {
 SHORT = 6
 
 
-@dataclasses.dataclass(frozen=True, repr=False, eq=False)
 class Attribution(Result):
     """Scores of tokens by several methods, and how far each says what the model does.
 
@@ -86,8 +84,7 @@ class Attribution(Result):
       seed: The seed of the bootstraps.
     """
 
-    title: ClassVar[str] = 'Which tokens a prediction comes from'
-    FORMAT: ClassVar[int] = 7
+    title = 'Which tokens a prediction comes from'
 
     test: Faithfulness
     classes: int

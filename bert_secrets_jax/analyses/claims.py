@@ -1,8 +1,6 @@
 """Which claims of the paper hold for a model, judged from the results of other analyses."""
 
-import dataclasses
 from collections import Counter
-from typing import ClassVar
 
 from bert_secrets_jax.analyses import verdicts
 from bert_secrets_jax.analyses.common import claims as several
@@ -23,7 +21,6 @@ _COUNTS = {
 }
 
 
-@dataclasses.dataclass(frozen=True, repr=False, eq=False)
 class Claims(Result):
     """The verdicts on the claims of the paper, but for those about several tasks (`Comparison`).
 
@@ -34,8 +31,7 @@ class Claims(Result):
       disabled_unlearnt: Whether the model whose heads were disabled has learnt nothing.
     """
 
-    title: ClassVar[str] = 'Which claims of the paper hold for this model'
-    FORMAT: ClassVar[int] = 5
+    title = 'Which claims of the paper hold for this model'
 
     decided: tuple[Verdict, ...]
     unlearnt: tuple[int, ...] = ()

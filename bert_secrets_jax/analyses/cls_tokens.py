@@ -1,7 +1,6 @@
 """The types of token that [CLS] attends to in the last layer (section 4.5, Figure 7)."""
 
 from collections.abc import Sequence
-from typing import ClassVar
 
 import numpy as np
 
@@ -45,7 +44,7 @@ class ClsTokens(BeforeAndAfter):
       before, runs: As in `common.tables.BeforeAndAfter`.
     """
 
-    title: ClassVar[str] = '[CLS] in the last layer'
+    title = '[CLS] in the last layer'
 
     @property
     def names(self) -> list[str]:

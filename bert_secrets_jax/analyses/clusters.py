@@ -2,7 +2,6 @@
 
 import dataclasses
 from collections.abc import Sequence
-from typing import ClassVar
 
 import numpy as np
 from jaxtyping import Float
@@ -65,7 +64,6 @@ class Layers:
     p_value: float
 
 
-@dataclasses.dataclass(frozen=True, repr=False, eq=False)
 class Clusters(Result):
     """The divergences between all heads, and what follows from them.
 
@@ -78,8 +76,7 @@ class Clusters(Result):
       layers: The comparison of heads of one layer with others.
     """
 
-    title: ClassVar[str] = 'Which heads behave alike'
-    FORMAT: ClassVar[int] = 3
+    title = 'Which heads behave alike'
 
     tables: Tables
     positions: Float[np.ndarray, 'H 2']

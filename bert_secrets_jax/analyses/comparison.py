@@ -9,7 +9,7 @@ import itertools
 import operator
 import string
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from jaxtyping import Float
@@ -62,7 +62,6 @@ class GridAgreement:
         return self.within.rank if self.heads else self.profile
 
 
-@dataclasses.dataclass(frozen=True, repr=False, eq=False)
 class Comparison(Result):
     """Several models or tasks side by side.
 
@@ -76,7 +75,7 @@ class Comparison(Result):
       missing: The results that a run once had and that are not compared, by the name of the run.
     """
 
-    title: ClassVar[str] = 'Side by side'
+    title = 'Side by side'
 
     rows: Mapping[str, Mapping[str, str]]
     claims: Mapping[str, tuple[Verdict, ...]]
@@ -307,7 +306,7 @@ def _statistics(results: Sequence[Result]) -> dict[str, np.ndarray]:
     grids: dict[str, np.ndarray] = {}
     for result in results:
         for name, grid in result.head_tables().items():
-            grids.setdefault(f'{class_title(result)}, {name}', grid)
+            grids.setdefault(f'{class_title(type(result))}, {name}', grid)
     return grids
 
 

@@ -5,9 +5,7 @@ Attention weighs vectors, and says nothing of how long they are (Kobayashi et al
 Shapes: L layers, N heads.
 """
 
-import dataclasses
 from collections.abc import Mapping, Sequence
-from typing import ClassVar
 
 import numpy as np
 
@@ -74,7 +72,6 @@ _INACTIVE = (
 )
 
 
-@dataclasses.dataclass(frozen=True, repr=False, eq=False)
 class Contributions(Result):
     """The vectors that each head moves beside its attention, how tokens mix, and inactive heads.
 
@@ -88,8 +85,7 @@ class Contributions(Result):
       meaning: A sentence that says what a lost head does; empty if that was not measured.
     """
 
-    title: ClassVar[str] = 'What heads move'
-    FORMAT: ClassVar[int] = 5
+    title = 'What heads move'
 
     tables: Mapping[str, Tables]
     mixing: HeadTable

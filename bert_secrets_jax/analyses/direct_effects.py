@@ -7,7 +7,6 @@ Shapes: E examples, L layers, N heads.
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from typing import ClassVar
 
 import numpy as np
 from jaxtyping import Float
@@ -41,7 +40,6 @@ LENS = 'the logit lens, nostalgebraist 2020'
 MARGIN = Outcome('the direct margin', unit='logits', scale=1.0, digits=3)
 
 
-@dataclasses.dataclass(frozen=True, repr=False, eq=False)
 class DirectEffects(Result):
     """The direct parts of heads in the margin of the right answer, and the answers of layers.
 
@@ -54,8 +52,7 @@ class DirectEffects(Result):
         the head of the model: 0 or 1 for a classifier.
     """
 
-    title: ClassVar[str] = 'What heads add to the answer themselves'
-    FORMAT: ClassVar[int] = 2
+    title = 'What heads add to the answer themselves'
 
     shape: tuple[int, int]
     heads: Effects

@@ -4,7 +4,6 @@ import dataclasses
 import functools
 import operator
 from collections.abc import Mapping, Sequence
-from typing import ClassVar
 
 from bert_secrets_jax import plots
 from bert_secrets_jax.analyses.common.models import Models, one_model
@@ -28,7 +27,6 @@ from bert_secrets_jax.runs.result import Figures, Result
 _METHODS = (*SIGNED, *(method for method in METHODS if method not in (RANDOM, *SIGNED)))
 
 
-@dataclasses.dataclass(frozen=True, repr=False, eq=False)
 class ExampleMaps(Result):
     """The maps of all heads on a few sentences.
 
@@ -38,8 +36,7 @@ class ExampleMaps(Result):
         it ('L3-H1: most to [SEP]').
     """
 
-    title: ClassVar[str] = 'Maps of example sentences'
-    FORMAT: ClassVar[int] = 5
+    title = 'Maps of example sentences'
 
     maps: Mapping[str, tuple[TokenMaps, ...]]
     telling: Mapping[str, tuple[int, int]] = dataclasses.field(default_factory=dict)

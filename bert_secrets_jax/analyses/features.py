@@ -1,7 +1,7 @@
 """Attention to linguistic features, before and after fine-tuning (section 4.4, Figure 6)."""
 
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
@@ -12,10 +12,11 @@ from bert_secrets_jax.analyses.common.tables import (
     BeforeAndAfter,
     Tables,
     mean_finding,
+    means_of,
     models_frames,
-    significant_change,
+    significant_changes,
     table,
-    top_as_text,
+    tops,
 )
 from bert_secrets_jax.analyses.common.texts import TextSettings
 from bert_secrets_jax.analyses.declaration import analysis
@@ -31,7 +32,7 @@ from bert_secrets_jax.measure.catalogue import (
 )
 from bert_secrets_jax.model.weights import Pretrained
 from bert_secrets_jax.runs.findings import agreement_of_grids
-from bert_secrets_jax.runs.result import Finding, drawn, framed
+from bert_secrets_jax.runs.result import Finding, drawn
 
 SOURCE = 'Kovaleva et al. 2019, section 4.4'
 SPECIAL = ('[CLS]', '[SEP]')
@@ -45,7 +46,7 @@ class Features(BeforeAndAfter):
       before, runs: As in `common.tables.BeforeAndAfter`.
     """
 
-    title: ClassVar[str] = 'Attention to linguistic features'
+    title = 'Attention to linguistic features'
 
     @property
     def names(self) -> list[str]:
@@ -134,27 +135,18 @@ class Features(BeforeAndAfter):
         return mean_finding(name, self.models, [which], unit=UNIT, source=SOURCE, **fields)
 
     def _summary(self):
-        rows = []
-        after = self.after
-        for name in (*SPECIAL, *self.names):
-            before = self.before[name]
-            row = [name, before.count, before.mean.mean(), top_as_text(before)]
-            if self.runs:
-                moved = [significant_change(run[change(name)]) for run in self.runs.values()]
-                counts = [np.nan, np.nan]
-                if moved[0] is not None:
-                    counts = [
-                        int(np.all(sign * np.array(moved) > 0, axis=0).sum()) for sign in (1, -1)
-                    ]
-                row += [after[name].mean.mean(), top_as_text(after[name]), *counts]
-            rows.append(row)
-        columns = ['feature', 'examples', 'pretrained', 'pretrained_top_head']
-        caption = 'Means are over all heads.'
+        names, caption = [*SPECIAL, *self.names], 'Means are over all heads.'
+        before = [self.before[name] for name in names]
+        columns = {'feature': names, 'examples': [each.count for each in before]}
+        columns |= means_of(before, 'pretrained')
         if self.runs:
-            columns += ['finetuned', 'finetuned_top_head', 'heads_rise', 'heads_fall']
+            runs, after = self.runs.values(), self.after
+            moved = [significant_changes([run[change(name)] for run in runs]) for name in names]
+            columns |= means_of([after[name] for name in names], 'finetuned')
+            columns['heads_rise'], columns['heads_fall'] = np.transpose(moved)
             caption += ' The last columns: heads whose attention rises or falls significantly'
-            caption += f' in each of {len(self.runs)} models.' if len(self.runs) > 1 else '.'
-        return framed(columns, rows, caption)
+            caption += f' in each of {len(runs)} models.' if len(runs) > 1 else '.'
+        return table(caption, **columns)
 
     def _readings(self):
         names = [name for name in self.names if name in FEATURES_OF_NOTEBOOK]
@@ -162,9 +154,9 @@ class Features(BeforeAndAfter):
         return table(
             'The notebook finds words by spelling, and counts their absence as 0.',
             feature=names,
-            paper_top_head=[top_as_text(self.before[name]) for name in names],
+            paper_top_head=tops(self.before[name] for name in names),
             notebook_examples=[each.count for each in theirs],
-            notebook_top_head=list(map(top_as_text, theirs)),
+            notebook_top_head=tops(theirs),
         )
 
 

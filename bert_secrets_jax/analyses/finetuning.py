@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
@@ -19,7 +19,6 @@ from bert_secrets_jax.runs.result import Finding, Result, drawn, framed
 SOURCE = 'Kovaleva et al. 2019, section 4.3, Table 1'
 
 
-@dataclasses.dataclass(frozen=True, repr=False, eq=False)
 class Finetuning(Result):
     """The scores that fine-tuning reaches.
 
@@ -29,8 +28,7 @@ class Finetuning(Result):
         that was not made is left out.
     """
 
-    title: ClassVar[str] = 'Fine-tuning'
-    FORMAT: ClassVar[int] = 4
+    title = 'Fine-tuning'
 
     train_texts: str
     starts: Mapping[str, Finetuned]

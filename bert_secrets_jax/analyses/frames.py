@@ -67,7 +67,6 @@ class LinkedMap:
     links: np.ndarray
 
 
-@dataclasses.dataclass(frozen=True, repr=False, eq=False)
 class Frames(Linked):
     """The attention along frame links, or along any other annotated links.
 

@@ -5,7 +5,7 @@ Shapes: K runs (each coefficient with each seed), L layers, N heads, P points of
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from jaxtyping import Real
@@ -53,7 +53,6 @@ _SPARSEST = (
 _NO_SCORE = 'No model with gates has a score: all its predictions are the same.'
 
 
-@dataclasses.dataclass(frozen=True, repr=False, eq=False)
 class Gates(GateRuns, Result):
     """The gates of every head for several prices of a head, and the scores of the gated models.
 
@@ -66,8 +65,7 @@ class Gates(GateRuns, Result):
       learnt: The test of what the intact model has learnt (see `analyses.common.learnt`).
     """
 
-    title: ClassVar[str] = 'Gates of heads'
-    FORMAT: ClassVar[int] = 6
+    title = 'Gates of heads'
 
     gated: Mapping[str, Effects]
     rounded: Mapping[str, Effects]

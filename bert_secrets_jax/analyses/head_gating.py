@@ -16,7 +16,7 @@ Shapes: S seeds, L layers, N heads, M masks, E examples.
 import dataclasses
 import functools
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float, Real, Shaped
@@ -62,7 +62,6 @@ _TOGETHER = (
 )
 
 
-@dataclasses.dataclass(frozen=True, repr=False, eq=False)
 class HeadGating(Result):
     """The gates of every head under a price and under a reward, and what removing heads does.
 
@@ -80,8 +79,7 @@ class HeadGating(Result):
       learnt: The test of whether the model has learnt anything (see `analyses.common.learnt`).
     """
 
-    title: ClassVar[str] = 'Heads that help and hurt, by gates'
-    FORMAT: ClassVar[int] = 3
+    title = 'Heads that help and hurt, by gates'
 
     price: float
     seeds: Real[np.ndarray, ' S']

@@ -8,7 +8,6 @@ Shapes: L layers, N heads, E examples.
 import dataclasses
 import functools
 from collections.abc import Mapping, Sequence
-from typing import ClassVar
 
 import numpy as np
 
@@ -59,8 +58,6 @@ class Removed:
       learnt: The test of whether the model has learnt anything (see `analyses.common.learnt`).
     """
 
-    FORMAT: ClassVar[int] = 5
-
     loss: Effects
     increase: np.ndarray
     metric: str
@@ -68,7 +65,6 @@ class Removed:
     learnt: Learnt
 
 
-@dataclasses.dataclass(frozen=True, repr=False, eq=False)
 class Importance(Result):
     """How much each head is needed: scores by several methods beside what losing it does.
 
@@ -81,8 +77,7 @@ class Importance(Result):
         measurement (see `stats.agreement.reliability`).
     """
 
-    title: ClassVar[str] = 'Which heads matter'
-    FORMAT: ClassVar[int] = 4
+    title = 'Which heads matter'
 
     scores: scoring.HeadScores
     effects: Removed

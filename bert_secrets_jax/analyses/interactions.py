@@ -8,10 +8,8 @@ per example, so its interactions are tested, and corrected for all.
 Shapes: P pairs of heads, in the order of `itertools.combinations`, E examples.
 """
 
-import dataclasses
 import math
 from collections.abc import Sequence
-from typing import ClassVar
 
 import numpy as np
 from jaxtyping import Float, Int, Real
@@ -52,7 +50,6 @@ _OF_LOSSES = {
 SOURCE = 'effects beyond the sum; the paper disables heads one at a time'
 
 
-@dataclasses.dataclass(frozen=True, repr=False, eq=False)
 class Interactions(Result):
     """The effects of disabling pairs of heads beyond the sum of the two effects.
 
@@ -65,8 +62,7 @@ class Interactions(Result):
       baseline: The behaviour of a disabled head, as in `ablation`.
     """
 
-    title: ClassVar[str] = 'Interactions of heads'
-    FORMAT: ClassVar[int] = 4
+    title = 'Interactions of heads'
 
     heads: tuple[str, ...]
     metric: str

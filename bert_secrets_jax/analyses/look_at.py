@@ -3,7 +3,7 @@
 import dataclasses
 import functools
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
@@ -174,7 +174,6 @@ def gradients_or_why(
         return None, str(error)
 
 
-@dataclasses.dataclass(frozen=True, repr=False, eq=False)
 class LookAt(Result):
     """Attention of each head: where it goes, how evenly, and how much the loss depends on it.
 
@@ -185,7 +184,7 @@ class LookAt(Result):
       no_gradients: Why it was not measured, in a sentence; empty if it was.
     """
 
-    title: ClassVar[str] = 'What heads look at'
+    title = 'What heads look at'
 
     statistics: tuple[Description, ...]
     tables: Tables

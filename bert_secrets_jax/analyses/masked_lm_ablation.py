@@ -10,7 +10,7 @@ Shapes: M masks, L layers, N heads, E texts.
 import dataclasses
 import functools
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Any
 
 from bert_secrets_jax.ablation import masked_lm
 from bert_secrets_jax.ablation.masks import describe, with_intact
@@ -34,7 +34,6 @@ _WHEN = {'before': 'as it is', 'after': 'after fine-tuning'}
 _COLUMNS = {'loss': 'value', **effects.TESTED}
 
 
-@dataclasses.dataclass(frozen=True, repr=False, eq=False)
 class MaskedLMAblation(Result):
     """The effect of disabling each head and each layer on the loss of a masked LM.
 
@@ -59,8 +58,7 @@ class MaskedLMAblation(Result):
     after: Mapping[str, Effects] = dataclasses.field(default_factory=dict)
     tuning: Effects | None = None
 
-    title: ClassVar[str] = 'Heads that the masked LM needs'
-    FORMAT: ClassVar[int] = 9
+    title = 'Heads that the masked LM needs'
 
     def frames(self):
         frames = {}

@@ -3,7 +3,6 @@
 import dataclasses
 import math
 from collections.abc import Sequence
-from typing import ClassVar
 
 import jax.numpy as jnp
 import numpy as np
@@ -24,7 +23,6 @@ from bert_secrets_jax.runs.result import Result
 _ROUNDS = 9999  # random pairings
 
 
-@dataclasses.dataclass(frozen=True, repr=False, eq=False)
 class Matching(Result):
     """Pairs of heads of two models, matched on half of the texts and measured on the rest.
 
@@ -37,8 +35,7 @@ class Matching(Result):
       by_chance: [R] The mean divergence of as many pairs, drawn at random.
     """
 
-    title: ClassVar[str] = 'Heads of two models that behave alike'
-    FORMAT: ClassVar[int] = 2
+    title = 'Heads of two models that behave alike'
 
     divergences: Float[np.ndarray, 'L N M K']
     first: np.ndarray

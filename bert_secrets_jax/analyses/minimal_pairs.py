@@ -11,7 +11,7 @@ Shapes: P pairs, F phenomena, M masks, L layers, N heads.
 import dataclasses
 import itertools
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import scipy.special
@@ -86,7 +86,6 @@ class Told:
         return p_learnt(self.right / self.pairs, 0.5, self.pairs)
 
 
-@dataclasses.dataclass(frozen=True, repr=False, eq=False)
 class MinimalPairs(Result):
     """Which of two texts a model prefers, by phenomenon, and the effect of each head on that.
 
@@ -107,8 +106,7 @@ class MinimalPairs(Result):
         its standard error over permutations [2, L, N]; empty if it was not asked for.
     """
 
-    title: ClassVar[str] = 'Minimal pairs'
-    FORMAT: ClassVar[int] = 4
+    title = 'Minimal pairs'
 
     scored_by: str
     baseline: str

@@ -10,7 +10,7 @@ together, then each alone if there are several), E texts.
 import dataclasses
 import functools
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any
 
 import numpy as np
 
@@ -79,7 +79,6 @@ class Without:
         return bool(np.isfinite(self.effects.difference[0]) and np.isfinite(self.random).any())
 
 
-@dataclasses.dataclass(frozen=True, repr=False, eq=False)
 class Outliers(Result):
     """Outlier dimensions, and what disabling them does.
 
@@ -91,8 +90,7 @@ class Outliers(Result):
       scores: The effect on the score of a classifier, by the metric; empty if not measured.
     """
 
-    title: ClassVar[str] = 'Outlier dimensions of LayerNorm'
-    FORMAT: ClassVar[int] = 8
+    title = 'Outlier dimensions of LayerNorm'
 
     found: OutlierDimensions
     disabled: tuple[int, ...]

@@ -6,7 +6,7 @@ Shapes: E pairs of texts, L layers, N heads, M heads of all layers.
 import dataclasses
 import functools
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any
 
 import numpy as np
 from jaxtyping import Float
@@ -47,7 +47,6 @@ _OF_ERRORS = {
 }
 
 
-@dataclasses.dataclass(frozen=True, repr=False, eq=False)
 class Patching(Result):
     """The effect of each head of one text that is put into the run on another one.
 
@@ -75,8 +74,7 @@ class Patching(Result):
     errors: Mapping[str, Effects]
     agreement: Mapping[str, RankAgreement]
 
-    title: ClassVar[str] = 'Heads that tell two texts apart'
-    FORMAT: ClassVar[int] = 3
+    title = 'Heads that tell two texts apart'
 
     def frames(self):
         unit = effects.unit_of(self.total)

@@ -1,9 +1,8 @@
 """The five patterns of attention and their shares (section 4.1, Figures 1 and 2)."""
 
-import dataclasses
 import functools
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Any
 
 import jax
 import numpy as np
@@ -68,7 +67,6 @@ _UNLIKE = (
 )
 
 
-@dataclasses.dataclass(frozen=True, repr=False, eq=False)
 class Patterns(Result):
     """The patterns of each head's maps.
 
@@ -84,8 +82,7 @@ class Patterns(Result):
         name of their head (Figure 1). Rows are queries.
     """
 
-    title: ClassVar[str] = 'Patterns of attention'
-    FORMAT: ClassVar[int] = 3
+    title = 'Patterns of attention'
 
     before: Tables
     runs: Mapping[str, Tables]
@@ -279,7 +276,9 @@ def clearest(classifier: Classifier, maps: Sequence[TokenMaps]) -> dict[str, dic
         marks_of = {name: np.pad(mark, (0, padding)) for name, mark in marks_of.items()}
         judged = judge(padded, marks_of)
         logits.append(np.asarray(judged, np.float64)[..., :-1].reshape(-1, len(CLASSES)))
-        heads += [(head_name(*place), each.attentions[place]) for place in np.ndindex(judged.shape[:2])]
+        heads += [
+            (head_name(*place), each.attentions[place]) for place in np.ndindex(judged.shape[:2])
+        ]
     logits = np.concatenate(logits)
     odds = logits - np.logaddexp.reduce(logits, axis=1, keepdims=True)
     panels = {}

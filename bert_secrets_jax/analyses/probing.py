@@ -1,10 +1,9 @@
 """Probes: how many dependency heads can be read off attention (Clark et al. 2019, section 5)."""
 
-import dataclasses
 import math
 import pathlib
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from absl import logging
@@ -70,7 +69,6 @@ _CLAIMS = {
 _SENTENCES = 2000
 
 
-@dataclasses.dataclass(frozen=True, repr=False, eq=False)
 class Probing(Result):
     """How many heads each probe and each baseline finds.
 
@@ -88,7 +86,7 @@ class Probing(Result):
       reading: Which vectors candidates have: see `probes.forms.candidate_vectors`.
     """
 
-    title: ClassVar[str] = 'Probes: dependency heads from attention alone'
+    title = 'Probes: dependency heads from attention alone'
 
     seeds: tuple[int, ...]
     words: Float32[np.ndarray, ' E']

@@ -6,7 +6,7 @@ Shapes: S seeds, D draws, K numbers of heads that are removed, L layers, N heads
 import dataclasses
 import pathlib
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any
 
 import numpy as np
 from absl import logging
@@ -74,7 +74,6 @@ class Chosen:
         return int((self.mask != 0).sum())
 
 
-@dataclasses.dataclass(frozen=True, repr=False, eq=False)
 class Pruning(Result):
     """The behaviour of a model as its heads are removed, step by step.
 
@@ -95,8 +94,7 @@ class Pruning(Result):
         remove heads, with the ends of its 95 % interval; None without both.
     """
 
-    title: ClassVar[str] = 'How many heads can go'
-    FORMAT: ClassVar[int] = 3
+    title = 'How many heads can go'
 
     seeds: tuple[int, ...]
     metric: str

@@ -2,7 +2,6 @@
 
 import functools
 from collections.abc import Sequence
-from typing import ClassVar
 
 from bert_secrets_jax.analyses import verdicts
 from bert_secrets_jax.analyses.common import links
@@ -34,7 +33,7 @@ class Relations(Linked):
       tests, tables: As in `common.linked.Linked`.
     """
 
-    title: ClassVar[str] = 'Subjects, verbs, nouns and pronouns'
+    title = 'Subjects, verbs, nouns and pronouns'
 
     def verdicts(self):
         found = []

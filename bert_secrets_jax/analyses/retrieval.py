@@ -3,7 +3,6 @@
 Shapes: M masks, L layers, N heads, Q queries, P pairs of a query and a relevant document.
 """
 
-import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar
 
@@ -30,7 +29,6 @@ Texts = Sequence[str] | Mapping[Any, str]
 Relevant = Iterable[tuple[Any, ...]] | Mapping[Any, Mapping[Any, float] | Iterable[Any]]
 
 
-@dataclasses.dataclass(frozen=True, repr=False, eq=False)
 class Retrieval(EmbeddingEffects):
     """The effect of disabling each head and each layer on how documents are ranked for queries.
 
@@ -42,9 +40,8 @@ class Retrieval(EmbeddingEffects):
 
     documents: int
 
-    title: ClassVar[str] = 'Heads that a search needs'
+    title = 'Heads that a search needs'
     source: ClassVar[str] = SOURCE
-    FORMAT: ClassVar[int] = 4
 
     def notes(self):
         where = 'queries and documents' if self.sides == 'both' else 'queries alone'

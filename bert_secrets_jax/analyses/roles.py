@@ -5,7 +5,6 @@ Shapes: L layers, N heads, R relations, E examples, T tokens.
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from typing import ClassVar
 
 import numpy as np
 import scipy.stats
@@ -54,7 +53,6 @@ _LONGER = (
 )
 
 
-@dataclasses.dataclass(frozen=True, repr=False, eq=False)
 class Roles(Result):
     """The role of each head.
 
@@ -74,8 +72,7 @@ class Roles(Result):
       pruned_finetuned: Whether heads were pruned in fine-tunings of the model with these roles.
     """
 
-    title: ClassVar[str] = 'Roles of heads'
-    FORMAT: ClassVar[int] = 3
+    title = 'Roles of heads'
 
     tables: Tables
     chance: tuple[float, float]

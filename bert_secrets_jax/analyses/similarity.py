@@ -38,7 +38,6 @@ _WHERE = {
 _KIND = 'cosine, '
 
 
-@dataclasses.dataclass(frozen=True, repr=False, eq=False)
 class Similarity(EmbeddingEffects):
     """The effect of disabling each head and each layer on the cosines of pairs of texts.
 
@@ -46,9 +45,8 @@ class Similarity(EmbeddingEffects):
     pairs of each kind.
     """
 
-    title: ClassVar[str] = 'Heads that make texts alike'
+    title = 'Heads that make texts alike'
     source: ClassVar[str] = SOURCE
-    FORMAT: ClassVar[int] = 4
 
     def figures(self):
         found = super().figures()

@@ -3,11 +3,9 @@
 Any other statistic of single heads can be shown with these, from the catalogue or your own.
 """
 
-import dataclasses
 import functools
 import re
 from collections.abc import Sequence
-from typing import ClassVar
 
 import numpy as np
 
@@ -38,7 +36,6 @@ _MARKED = ('[CLS]', '[SEP]', 'self', 'previous token', 'next token')
 _PUBLISHED = ('[CLS]', '[SEP]')
 
 
-@dataclasses.dataclass(frozen=True, repr=False, eq=False)
 class SpecialTokens(Result):
     """The statistics of every head, such as its attention to [SEP].
 
@@ -48,8 +45,7 @@ class SpecialTokens(Result):
       reach: [L] How many tokens on either side each layer sees; None where it sees the whole text.
     """
 
-    FORMAT: ClassVar[int] = 2
-    title: ClassVar[str] = 'Attention to special tokens and neighbours'
+    title = 'Attention to special tokens and neighbours'
 
     statistics: tuple[Description, ...]
     tables: Tables

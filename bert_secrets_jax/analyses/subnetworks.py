@@ -8,7 +8,7 @@ Shapes: S seeds, L layers, N heads.
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import scipy.stats
@@ -51,7 +51,6 @@ FULL = 'full model'
 _ROWS = FULL, *KINDS
 
 
-@dataclasses.dataclass(frozen=True, repr=False, eq=False)
 class Subnetworks(Result):
     """The scores of subnetworks before and after they are trained again.
 
@@ -67,8 +66,7 @@ class Subnetworks(Result):
       learnt: The test of what each full model has learnt: metric, value, larger class, p-value.
     """
 
-    title: ClassVar[str] = 'Subnetworks, trained again'
-    FORMAT: ClassVar[int] = 2
+    title = 'Subnetworks, trained again'
 
     seeds: tuple[int, ...]
     metric: str

@@ -8,7 +8,7 @@ Axes: R relations, L layers, N heads, 2 ways along a link.
 
 import dataclasses
 from collections.abc import Callable, Sequence
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from jaxtyping import Bool, Float
@@ -65,7 +65,6 @@ _DRAWN = {
 }
 
 
-@dataclasses.dataclass(frozen=True, repr=False, eq=False)
 class SyntaxHeads(RelationHeads, Result):
     """How often the most attended word of a head is the one that a word is linked to.
 
@@ -82,8 +81,7 @@ class SyntaxHeads(RelationHeads, Result):
       shared: The share of the texts of the other part that are in the training part, too.
     """
 
-    title: ClassVar[str] = 'Heads that find relations between words'
-    FORMAT: ClassVar[int] = 3
+    title = 'Heads that find relations between words'
 
     random: Float[np.ndarray, 'R 3']
     beyond: Float[np.ndarray, 'R L N 2']

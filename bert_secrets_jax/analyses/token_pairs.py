@@ -3,10 +3,9 @@
 Shapes: P pairs of texts, T and S tokens of the two texts of a pair.
 """
 
-import dataclasses
 import functools
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float
@@ -35,7 +34,6 @@ _BOTH = 'interaction by deletion'
 _PAIRS = 'pairs of texts'
 
 
-@dataclasses.dataclass(frozen=True, repr=False, eq=False)
 class TokenPairs(Result):
     """The contributions of pairs of tokens to similarities, and what deleting them does.
 
@@ -46,7 +44,7 @@ class TokenPairs(Result):
       shown: The number of pairs, the first ones, whose tokens are in a frame.
     """
 
-    title: ClassVar[str] = 'Which tokens make two texts similar'
+    title = 'Which tokens make two texts similar'
 
     pairs: tuple[PairedTokens, ...]
     layer: int

@@ -7,7 +7,7 @@ import dataclasses
 import itertools
 import operator
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Any
 
 import jax
 import numpy as np
@@ -55,7 +55,6 @@ _NO_CHANGE = 1e-5
 _ROUNDING = 0.02
 
 
-@dataclasses.dataclass(frozen=True, repr=False, eq=False)
 class WhereItChanges(Result):
     """The change of attention by layer, and how gradients and weights moved, under each schedule.
 
@@ -67,8 +66,7 @@ class WhereItChanges(Result):
       length: The length of random steps: as far as layers moved on average in what was learnt.
     """
 
-    title: ClassVar[str] = 'Where fine-tuning changes attention, and why'
-    FORMAT: ClassVar[int] = 5
+    title = 'Where fine-tuning changes attention, and why'
 
     changes: Mapping[str, Mapping[str, Tables]]
     tuned: Mapping[str, Finetuned]

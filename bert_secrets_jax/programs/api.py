@@ -140,7 +140,6 @@ def _table(examples: Sequence[Example], path: pathlib.Path) -> tuple[str, dict[s
     return str(path), columns | {'labels': ()}
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
 class FinishedRun(Result):
     """The findings of a run, at a glance: results by sections, and what is missing now."""
 

@@ -14,7 +14,7 @@ import platform
 import shutil
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Any
 
 import jax
 import numpy as np
@@ -500,8 +500,6 @@ def some(examples: list[Example]) -> list[Example]:
 @dataclasses.dataclass(frozen=True)
 class Pace:
     """How fast this machine runs a model: seconds of a token, and of all else of a part."""
-
-    FORMAT: ClassVar[int] = 2
 
     token: float
     part: float

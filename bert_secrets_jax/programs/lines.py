@@ -1,6 +1,5 @@
 """The lines of a page that make its results again: of Python, and for the shell."""
 
-import dataclasses
 import shlex
 from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
@@ -42,7 +41,6 @@ def lines_of(given: Given, section: str) -> Reproduction:
     return Reproduction(python, command(given.study.config, sections, read), given.names)
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
 class Names(Result):
     """The names that the lines of Python of a page need, as in `Reproduction`."""
 

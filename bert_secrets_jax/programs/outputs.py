@@ -8,6 +8,7 @@ from absl import logging
 from bert_secrets_jax import plots
 from bert_secrets_jax.files import differing, sealed, sha256, write_csv, write_json
 from bert_secrets_jax.report.page import Part, Picture, figure_numbers, file_name
+from bert_secrets_jax.runs import store
 from bert_secrets_jax.runs.findings import findings_frame
 from bert_secrets_jax.runs.folder import MANIFEST, describe_versions, read_manifest
 from bert_secrets_jax.runs.result import Result
@@ -75,7 +76,7 @@ def _state(result: Result, state: str) -> str:
     """Return what the files of a result depend on: its own state, its names, this code."""
     versions = describe_versions()
     code = [versions[name] for name in ('bert_secrets_jax', 'commit')]
-    return digest([state, str(result.subject), type(result).__name__, result.FORMAT, code])
+    return digest([state, str(result.subject), store.version_of(type(result)), code])
 
 
 def _remove(folder: pathlib.Path, files: Iterable[str]) -> None:

@@ -9,7 +9,7 @@ import operator
 import pathlib
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 from absl import logging
 
@@ -82,8 +82,6 @@ class SharedSettings(TextSettings):
 @dataclasses.dataclass(frozen=True, eq=False)
 class Measured:
     """The outcome of one pass for one statistic, or for random links: the parts of their tests."""
-
-    FORMAT: ClassVar[int] = 3
 
     table: HeadTable | None = None
     scores: LinkScores | None = None

@@ -7,7 +7,6 @@ N heads.
 import dataclasses
 import functools
 from collections.abc import Mapping, Sequence
-from typing import ClassVar
 
 import numpy as np
 from jaxtyping import Float, Int, Real, Shaped
@@ -44,8 +43,6 @@ class PrunedModel:
       choosing: [K] The score on the examples that the order was made from; the random one has none.
       classes: The number of classes; 1 for a regression.
     """
-
-    FORMAT: ClassVar[int] = 1
 
     masks: Mapping[str, np.ndarray]
     predictions: Mapping[str, np.ndarray]

@@ -9,7 +9,7 @@ import pathlib
 import re
 import urllib.parse
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, dataclass_transform
 
 import numpy as np
 
@@ -238,31 +238,35 @@ def drawn(result: object, **drawings: Callable[[Any], 'Figure']) -> Figures:
     return Figures({name: functools.partial(draw, result) for name, draw in drawings.items()})
 
 
-def class_title(result: 'Result') -> str:
-    """Return the name of a result's class in words, such as 'Special tokens'."""
-    return re.sub(r'(?<=[a-z])(?=[A-Z])', ' ', type(result).__name__).capitalize()
+def class_title(kind: type) -> str:
+    """Return the name of a class in words, such as 'Special tokens'."""
+    return re.sub(r'(?<=[a-z])(?=[A-Z])', ' ', kind.__name__).capitalize()
 
 
+@dataclass_transform(frozen_default=True, eq_default=False, field_specifiers=(dataclasses.field,))
 @dataclasses.dataclass(frozen=True, repr=False, eq=False)
 class Result:
-    """The base class of results: frozen dataclasses of documented arrays and numbers.
+    """The base class of results: each that inherits from it is a frozen dataclass.
 
     Reports, the explorer, CSV files, notebooks and the comparison of runs only use these methods,
     and need no code for a particular analysis.
 
     Attributes:
-      FORMAT: The version of the fields, to be raised whenever older files no longer fit.
+      FORMAT: The version of what the fields mean, to be raised where their names stay the same.
+      title: The heading of the result; the name of the class in words, if it has no other.
       subject: The names of the model, the texts and the task, for sentences and captions.
     """
 
     FORMAT: ClassVar[int] = 1
+    title: ClassVar[str] = ''
 
     subject: Subject = dataclasses.field(default=Subject(), kw_only=True)
 
-    @property
-    def title(self) -> str:
-        """The heading of the result."""
-        return class_title(self)
+    def __init_subclass__(cls, **settings: Any):
+        super().__init_subclass__(**settings)
+        if 'title' not in vars(cls):
+            cls.title = class_title(cls)
+        dataclasses.dataclass(frozen=True, repr=False, eq=False)(cls)
 
     def frames(self) -> 'dict[str, pandas.DataFrame]':
         """Return tidy pandas frames by name. Layers and heads count from 1.

@@ -113,7 +113,7 @@ class Run:
         return self.folder / f'{name}-{digest(depends_on)}'
 
     def _file(self, name: str, kind: type, depends_on: Mapping[str, Any]) -> pathlib.Path:
-        of_kind = {'class': kind.__name__, 'format': getattr(kind, 'FORMAT', 1)}
+        of_kind = {'class': kind.__name__, 'format': store.version_of(kind)}
         key = digest({'depends_on': depends_on, 'name': name} | of_kind)
         readable = ''.join(letter if letter.isalnum() else '_' for letter in name)[:60]
         return self.folder / 'kept' / f'{readable}-{key}.npz'

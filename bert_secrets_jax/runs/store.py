@@ -7,6 +7,7 @@ never from the file.
 
 import collections.abc
 import dataclasses
+import functools
 import json
 import os
 import pathlib
@@ -41,6 +42,23 @@ def write(path: pathlib.Path, value: Any, *, key: str = '') -> None:
     write_arrays(path, arrays | {_TREE: np.array(tree)})
 
 
+@functools.cache
+def version_of(kind: type) -> str:
+    """Return a digest of the names of a class's fields, and of those inside: what it can read.
+
+    Where fields keep their names and change their meaning, the class raises its number `FORMAT`.
+    """
+    return fingerprint(_fields(kind))
+
+
+def _fields(hint: Any) -> list[Any]:
+    if not (isinstance(hint, type) and dataclasses.is_dataclass(hint)):
+        return [_fields(each) for each in typing.get_args(hint)]
+    hints, version = typing.get_type_hints(hint), getattr(hint, 'FORMAT', 1)
+    names = [field.name for field in dataclasses.fields(hint)]
+    return [hint.__name__, version, names, *(_fields(hints[name]) for name in names)]
+
+
 def content(value: Any) -> str:
     """Return a digest of a dataclass, the same for one that was written and read again."""
     return checksum(*_described(value, ''))
@@ -49,7 +67,7 @@ def content(value: Any) -> str:
 def _described(value: Any, key: str) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     """Return JSON values that describe a dataclass, and the arrays in it by name."""
     arrays: dict[str, np.ndarray] = {}
-    about = {'class': type(value).__name__, 'format': getattr(value, 'FORMAT', 1), 'key': key}
+    about = {'class': type(value).__name__, 'format': version_of(type(value)), 'key': key}
     about['value'] = _encode(value, arrays, type(value).__name__)
     return about, arrays
 
@@ -62,7 +80,7 @@ def read(path: pathlib.Path, kind: type[T], *, key: str = '') -> T:
         noted = about.pop(_SEAL, None)
         found = about['class'], about['format']
         of_another = about.get('key', '') not in ('', key)
-        if found == (kind.__name__, getattr(kind, 'FORMAT', 1)) and not of_another:
+        if found == (kind.__name__, version_of(kind)) and not of_another:
             if noted != checksum(about, arrays):
                 raise ValueError('it was changed after it was written')
             return _decode(about['value'], kind, arrays)
@@ -89,8 +107,8 @@ def kept(
     if processes.exists(file):
         try:
             return read(file, kind, key=name)
-        except ValueError:
-            logging.warning('%s is damaged: it is computed again.', file)
+        except ValueError as error:
+            logging.warning('%s', error)
     found = compute()
     processes.on_first(lambda: write(file, found, key=name))
     return found

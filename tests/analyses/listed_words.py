@@ -1,6 +1,5 @@
 """An analysis that a stranger adds: which heads attend to the words of a list."""
 
-import dataclasses
 import pathlib
 import re
 from collections.abc import Sequence
@@ -37,7 +36,6 @@ def word_list(given) -> Call:
     return call(read_words, given['listed_words.file'])
 
 
-@dataclasses.dataclass(frozen=True, repr=False, eq=False)
 class ListedWords(Result):
     """Attention to the words of a list, and how it is put together from two kinds of heads."""
 

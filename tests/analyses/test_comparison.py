@@ -1,7 +1,5 @@
 """Runs side by side: whether their heads do alike, beyond what depth alone explains."""
 
-import dataclasses
-
 import numpy as np
 import pytest
 import scipy.stats
@@ -11,7 +9,6 @@ from bert_secrets_jax.analyses.comparison import agreement
 from bert_secrets_jax.runs.result import Result
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
 class Measured(Result):
     """One statistic of heads, as a new analysis would have it."""
 

@@ -37,7 +37,6 @@ class Part:
     share: float
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
 class Probe(bs.Result):
     """A result with a field of each kind."""
 

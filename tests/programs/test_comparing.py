@@ -1,6 +1,5 @@
 """Finished runs are read from their folders and put side by side; what is none is refused."""
 
-import dataclasses
 import json
 import re
 
@@ -18,7 +17,6 @@ from tests.programs.conftest import fake
 SHAPE = (3, 4)
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
 class Heads(Result):
     """A statistic of heads, and what it says of each at a glance."""
 
@@ -35,7 +33,6 @@ class Heads(Result):
         return [HeadMarks(title='is', drawn='colour', marks=marks, sentences=marks)]
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
 class Later(Heads):
     """The same after its fields have changed."""
 

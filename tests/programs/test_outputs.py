@@ -13,7 +13,6 @@ from bert_secrets_jax.report.page import Part
 from bert_secrets_jax.runs.result import Figures, Finding, Result
 
 
-@dataclasses.dataclass(frozen=True)
 class Toy(Result):
     """A result with a table and a figure for each of its names."""
 

@@ -18,7 +18,6 @@ from bert_secrets_jax.runs.result import HeadMarks, Result, Subject
 from tests.programs.conftest import fake
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
 class Told(Result):
     """A result that tells something."""
 
@@ -322,7 +321,6 @@ def test_inputs_that_are_missing_fail_once(answer, run, monkeypatch):
     assert set(tried) == {'mrpc'} and headings(run)[0] == 'RTE: inputs (failed)'
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
 class Marked(Told):
     marks: HeadMarks
 

@@ -57,7 +57,6 @@ def finding(sentence, **fields):
     )
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
 class Shown(Result):
     """A result with whatever it is given."""
 

@@ -71,8 +71,6 @@ class Ablated:
       elsewhere: The gain here of the mask that is best on other examples; None without others.
     """
 
-    FORMAT: ClassVar[int] = 9
-
     masks: np.ndarray
     assessed: Mapping[str, Effects]
     outcomes: Mapping[str, Effects]
@@ -113,7 +111,6 @@ class Ablated:
         return [each for of in tests for each in if_not_learnt(*of, examples)][:1]
 
 
-@dataclasses.dataclass(frozen=True, repr=False, eq=False)
 class Disabled(Result):
     """The effect on the score of disabling heads, on one model or over fine-tunings of one recipe.
 
@@ -343,7 +340,6 @@ def assess(
     )
 
 
-@dataclasses.dataclass(frozen=True, repr=False, eq=False)
 class EmbeddingEffects(Result):
     """The effects of disabling heads and layers on what embeddings are good for.
 

@@ -1,14 +1,10 @@
 """Results about links between words: attention along them, compared with other places."""
 
-import dataclasses
-from typing import ClassVar
-
 from bert_secrets_jax.analyses.common import links, marks
 from bert_secrets_jax.analyses.common.tables import Tables
 from bert_secrets_jax.runs.result import Result
 
 
-@dataclasses.dataclass(frozen=True, repr=False, eq=False)
 class Linked(Result):
     """The attention along links between words.
 
@@ -18,8 +14,6 @@ class Linked(Result):
       tables: The tables of the same attention by direction, in the readings of the paper and, where
         there is one, of the notebook ('verb to subject (notebook)').
     """
-
-    FORMAT: ClassVar[int] = 3
 
     tests: links.Tests
     tables: Tables

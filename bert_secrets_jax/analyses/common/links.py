@@ -11,7 +11,8 @@ from bert_secrets_jax.analyses.common.tables import (
     Tables,
     grids_frame,
     interval_of,
-    top_as_text,
+    table,
+    tops,
 )
 from bert_secrets_jax.measure.catalogue import notebook
 from bert_secrets_jax.measure.links import (
@@ -124,26 +125,18 @@ def summary_frame(tests: Tests, tables: Tables):
 
     The tables are of the same attention, also in the reading of the notebook where there is one.
     """
-    rows = []
-    for title, test in tests.items():
-        theirs = tables.get(notebook(title))
-        offset, score = test.ideal
-        rows.append(
-            (
-                title, test.table.count, top_as_text(test.table),
-                f'{score:.3f} (offset {offset:+d})', test.familywise[test.top],
-                int(test.real.sum()), beyond(kinds_of(test)),
-                '–' if theirs is None else top_as_text(theirs),
-            )
-        )  # fmt: skip
-    return framed(
-        (
-            'link', 'examples', 'top_head', 'ideal_head_at_one_offset', 'p_familywise',
-            'heads_above_all_places', 'beyond', 'notebook_top_head',
-        ),
-        rows,
+    every, theirs = list(tests.values()), [tables.get(notebook(title)) for title in tests]
+    return table(
         'The best heads compared with one that always looks at one offset.',
-    )  # fmt: skip
+        link=list(tests),
+        examples=[test.table.count for test in every],
+        top_head=tops(test.table for test in every),
+        ideal_head_at_one_offset=['{1:.3f} (offset {0:+d})'.format(*test.ideal) for test in every],
+        p_familywise=[test.familywise[test.top] for test in every],
+        heads_above_all_places=[int(test.real.sum()) for test in every],
+        beyond=[beyond(kinds_of(test)) for test in every],
+        notebook_top_head=['–' if each is None else tops([each])[0] for each in theirs],
+    )
 
 
 def findings_of(tests: Tests, source: str) -> list[Finding]:

@@ -14,8 +14,7 @@ from jaxtyping import Bool, Float
 
 from bert_secrets_jax.measure.catalogue import Described, limits_of
 from bert_secrets_jax.measure.colours import Colours
-from bert_secrets_jax.measure.tables import COLOURS, HeadTable
-from bert_secrets_jax.names import head_name
+from bert_secrets_jax.measure.tables import COLOURS, HeadTable, to_frame, top_heads
 from bert_secrets_jax.runs.findings import Interval, measured
 from bert_secrets_jax.runs.result import Finding, Result, framed
 from bert_secrets_jax.stats.corrections import holm
@@ -67,7 +66,6 @@ def over_seeds(runs: Sequence[Tables], names: Iterable[str]) -> dict[str, HeadTa
     }
 
 
-@dataclasses.dataclass(frozen=True, repr=False, eq=False)
 class BeforeAndAfter(Result):
     """Statistics of a model as it is, and fine-tuned.
 
@@ -177,26 +175,30 @@ def interval_of(table: HeadTable, head: tuple[int, int], limits: tuple[float, fl
     return interval(mean, error, table.count - 1, limits)
 
 
-def top_as_text(table: HeadTable) -> str:
-    """Return the head with the greatest mean, and its standard error: 'L3-H8  0.512 ± 0.011'."""
-    head = top_head(table.mean)
-    error = f' ± {table.standard_error[head]:.3f}' if table.count > 1 else ''
-    return f'{head_name(*head)}  {table.mean[head]:.3f}{error}'
+def means_of(tables: Sequence[HeadTable], when: str) -> dict[str, list]:
+    """Return columns of the mean of each table over all heads, and of the head with most."""
+    return {when: [each.mean.mean() for each in tables], f'{when}_top_head': tops(tables)}
 
 
-def significant_change(changed: HeadTable) -> np.ndarray | None:
-    """Find the heads that rise or fall from one model to another (t-test, Holm over all heads).
-    Each head [L * N] has 1 if it rises significantly, -1 if it falls, else 0. It is None below two
-    examples.
+def tops(tables: Iterable[HeadTable]) -> list[str]:
+    """Return the head with the greatest mean of each table: 'L3-H8  0.512 ± 0.011'."""
+    return [head for each in tables for head in top_heads(each, 1)]
+
+
+def significant_changes(runs: Sequence[HeadTable]) -> tuple[float | int, ...]:
+    """Count the heads that rise from one model to another in each run, and those that fall.
+
+    By a t-test, after correction for all heads (Holm); NaN below two examples.
     """
-    if changed.count < 2:
-        return None
-    mean, error = (
-        values.astype(np.float64).ravel() for values in (changed.mean, changed.standard_error)
-    )
-    t = np.divide(mean, error, out=np.zeros_like(mean), where=error > 0)
-    real = holm(p_zero(t, changed.count - 1)) <= LEVEL
-    return np.sign(mean) * real
+    if runs[0].count < 2:
+        return np.nan, np.nan
+    moved = []
+    for each in runs:
+        mean, error = (grid.astype(np.float64).ravel() for grid in (each.mean, each.standard_error))
+        t = np.divide(mean, error, out=np.zeros_like(mean), where=error > 0)
+        moved.append(np.sign(mean) * (holm(p_zero(t, each.count - 1)) <= LEVEL))
+    up, down = ((sign * np.array(moved) > 0).all(axis=0) for sign in (1, -1))
+    return int(up.sum()), int(down.sum())
 
 
 def heads_frame(tables: Tables, units: Mapping[str, str] | str, caption: str = ''):
@@ -211,23 +213,15 @@ def heads_frame(tables: Tables, units: Mapping[str, str] | str, caption: str = '
 
 def seeds_frame(runs: Mapping[str, Tables], units: Mapping[str, str] | str, caption: str = ''):
     """Return a frame of several runs, by seed, as `heads_frame` but with `seed` as first column."""
-    rows = [
-        (
-            int(seed), name, layer + 1, head + 1, each.mean[layer, head],
-            each.variance[layer, head], error[layer, head], each.count,
-            units if isinstance(units, str) else units.get(name, ''),
-        )
-        for seed, tables in runs.items()
-        for name, each in tables.items()
-        for error in [each.standard_error]
-        for layer, head in np.ndindex(each.mean.shape)
-    ]  # fmt: skip
-    columns = (
-        'seed', 'statistic', 'layer', 'head', 'mean', 'variance', 'standard_error', 'examples',
-        'unit',
-    )  # fmt: skip
+    import pandas
+
+    frame = pandas.concat([to_frame(each).assign(seed=int(seed)) for seed, each in runs.items()])
+    frame.insert(0, 'seed', frame.pop('seed'))
+    of = dict.fromkeys(frame['statistic'], units) if isinstance(units, str) else units
+    frame['unit'] = [of.get(name, '') for name in frame['statistic']]
     colours = dataclasses.replace(COLOURS, by=('seed', *COLOURS.by))
-    return framed(columns, rows, caption, colours=colours)
+    rows = list(frame.itertuples(index=False, name=None))
+    return framed(list(frame), rows, caption, colours=colours)
 
 
 def greatest(
