@@ -16,7 +16,7 @@ import pytest
 from bert_secrets_jax.model import attention, parts
 from bert_secrets_jax.model.bert import Bert, init_params
 from bert_secrets_jax.model.config import BertConfig
-from bert_secrets_jax.model.encoder import Layer
+from bert_secrets_jax.model.encoder import Layer, Scope
 from bert_secrets_jax.model.intervention import Intervention
 from bert_secrets_jax.model.weights import from_pretrained
 from tests.conftest import forward, random_inputs, random_params, relative
@@ -305,7 +305,7 @@ def test_dropout_on_the_output_of_attention(config, model_type):
     )
     layer = Layer(config, deterministic=False)
     hidden = jax.random.normal(jax.random.key(0), (2, 5, config.hidden_size))
-    scopes = attention.Scope(attention.visible_keys(jnp.ones((2, 5), bool))[None])
+    scopes = Scope(attention.visible_keys(jnp.ones((2, 5), bool))[None])
     rest = (0, Intervention(), scopes, jnp.arange(2))
     params = layer.init(jax.random.key(1), hidden, *rest)['params']
     params['output'] = jax.tree.map(jnp.zeros_like, params['output'])
