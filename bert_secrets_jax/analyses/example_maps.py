@@ -121,12 +121,19 @@ def example_maps(
     """
     chosen = readable(pretrained, as_examples(texts), count=count, max_length=max_length)
     models = {'': pretrained} | ({} if tuned is None else {'fine-tuned': one_model(tuned)})
-    maps = {}
-    for name, model in models.items():
-        classifies = model.config.head == SEQUENCES and model.config.num_labels
-        how = {'kinds': tuple(KINDS), 'methods': _METHODS if classifies else ()}
-        maps[name] = tuple(attention_maps(model, chosen, max_length=max_length, **how))
+    maps = {
+        name: tuple(maps_of(model, chosen, max_length=max_length)) for name, model in models.items()
+    }
     return ExampleMaps(maps, telling_heads(tables) if tables else {})
+
+
+def maps_of(
+    model: Pretrained, texts: Sequence[Text], *, max_length: int | None = None
+) -> list[TokenMaps]:
+    """Return the maps of a few texts, of all kinds and with the scores of all methods."""
+    classifies = model.config.head == SEQUENCES and model.config.num_labels
+    methods = _METHODS if classifies else ()
+    return attention_maps(model, texts, max_length=max_length, kinds=tuple(KINDS), methods=methods)
 
 
 def telling_heads(tables: Tables) -> dict[str, tuple[int, int]]:

@@ -288,9 +288,7 @@ def draw_outcome(
     return draw_effects(name, effects, shape, caption, effects.outcome.name, frame=frame)
 
 
-def drawn_sets(
-    result: Result, sets: Iterable[str], **draw: Callable[..., 'plots.Figure']
-) -> Figures:
+def drawn_sets(result: Result, sets: Iterable[str], **draw: Callable[..., Any]) -> Figures:
     """Return the figures of the heads and those of the layers, where a result has such a set.
 
     Names of figures stand behind those of the sets. That of `effects` has the name of its set.
