@@ -1,4 +1,4 @@
-"""What replaces the output of a disabled head: that on another input, or the mean over many.
+"""Replacements of the output of a disabled head: that on another input, or the mean over many.
 
 A head's output is its context, its map times the values, before the output projection.
 
