@@ -20,7 +20,7 @@ import scipy.stats
 from jaxtyping import Float, Int, Shaped
 
 import bert_secrets_jax as bs
-from bert_secrets_jax.brief import brief
+from bert_secrets_jax.checks import brief
 from bert_secrets_jax.model.weights import Pretrained, check_whole
 from bert_secrets_jax.pruning.removal import cut
 from bert_secrets_jax.ranges import Range

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     )
     from bert_secrets_jax.ablation.sweep import Swept, sweep, sweep_batches
     from bert_secrets_jax.analyses import verdicts as claims
-    from bert_secrets_jax.compute import Compute
+    from bert_secrets_jax.compute import Compute, enable_cache
     from bert_secrets_jax.contributions.attention_maps import attention_maps
     from bert_secrets_jax.contributions.norms import norms_of_heads, shares_of_norms
     from bert_secrets_jax.contributions.scores import TokenScores, token_scores
@@ -81,7 +81,6 @@ if TYPE_CHECKING:
         read_treebanks,
         treebank_sample,
     )
-    from bert_secrets_jax.devices import enable_cache
     from bert_secrets_jax.finetune.config import FinetuneConfig
     from bert_secrets_jax.finetune.losses import task_loss
     from bert_secrets_jax.finetune.pairs import finetune_embedding

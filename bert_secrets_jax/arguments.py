@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from bert_secrets_jax.brief import MENDABLE, shortened, without_endless
+from bert_secrets_jax.checks import MENDABLE, shortened, without_endless
 from bert_secrets_jax.ranges import Range
 
 Function = TypeVar('Function', bound=Callable[..., Any])

@@ -22,7 +22,7 @@ from typing import IO, Any, BinaryIO, TypeVar
 
 import numpy as np
 
-from bert_secrets_jax.brief import shortened
+from bert_secrets_jax.checks import shortened
 
 try:
     import fcntl

@@ -6,7 +6,7 @@ import typing
 from collections.abc import Mapping
 from typing import Annotated, Any
 
-from bert_secrets_jax.brief import shortened
+from bert_secrets_jax.checks import shortened
 
 
 @dataclasses.dataclass(frozen=True)

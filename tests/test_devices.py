@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 
 import bert_secrets_jax as bs
+from bert_secrets_jax.compute import fetch, make_mesh, replicate, split
 from bert_secrets_jax.configs.schema import parse_axes
-from bert_secrets_jax.devices import fetch, make_mesh, replicate, split
 from bert_secrets_jax.finetune import steps
 from tests.together import assert_same, shares, swept, tuned
 

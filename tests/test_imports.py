@@ -114,7 +114,7 @@ def test_the_version():
 
 
 CACHE = """
-import sys, jax, jax.numpy as jnp, pathlib, bert_secrets_jax as bs, bert_secrets_jax.devices
+import sys, jax, jax.numpy as jnp, pathlib, bert_secrets_jax as bs, bert_secrets_jax.compute
 folder = bs.enable_cache(sys.argv[1] or None)
 # Short compilations are not kept in a folder of ours.
 least = jax.config.jax_persistent_cache_min_compile_time_secs

@@ -17,9 +17,9 @@ import bert_secrets_jax as bs
 from bert_secrets_jax import processes
 from bert_secrets_jax.ablation import layers
 from bert_secrets_jax.ablation.resumable import sweep_examples
+from bert_secrets_jax.compute import make_mesh
 from bert_secrets_jax.configs.schema import parse_axes
 from bert_secrets_jax.data.tasks import Example
-from bert_secrets_jax.devices import make_mesh
 from bert_secrets_jax.finetune import steps
 from bert_secrets_jax.model.weights import without_head
 from bert_secrets_jax.pruning.gates import train_gates

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from absl import app, flags
 from ml_collections import config_flags
 
-from bert_secrets_jax.brief import meant
+from bert_secrets_jax.checks import meant
 from bert_secrets_jax.configs import declared
 from bert_secrets_jax.programs.cli import OF_PROCESSES, run
 

@@ -20,8 +20,8 @@ from jax.sharding import Mesh
 from jaxtyping import Array, Float, Int
 
 from bert_secrets_jax.checks import check_enough
+from bert_secrets_jax.compute import DATA, fetch, replicate, split
 from bert_secrets_jax.data.encoding import Batch, listed
-from bert_secrets_jax.devices import DATA, fetch, replicate, split
 from bert_secrets_jax.measure.stream import check_split
 from bert_secrets_jax.model.bert import Bert
 from bert_secrets_jax.model.weights import Pretrained, check_whole

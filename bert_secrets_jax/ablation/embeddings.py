@@ -21,7 +21,7 @@ from bert_secrets_jax.ablation.masked_lm import assess_losses
 from bert_secrets_jax.ablation.masks import GivenMasks, check_masks
 from bert_secrets_jax.ablation.outcomes import ANSWERS, answer_changes
 from bert_secrets_jax.ablation.resumable import sweep_examples
-from bert_secrets_jax.brief import check_name
+from bert_secrets_jax.checks import check_name
 from bert_secrets_jax.compute import Compute
 from bert_secrets_jax.data.encoding import encode
 from bert_secrets_jax.data.tasks import Text, as_examples, prepared

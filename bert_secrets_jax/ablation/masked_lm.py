@@ -13,7 +13,7 @@ from bert_secrets_jax.ablation.contexts import Means
 from bert_secrets_jax.ablation.masks import GivenMasks, Masks
 from bert_secrets_jax.ablation.resumable import encoding_for, sweep_all
 from bert_secrets_jax.ablation.sweep import Descent
-from bert_secrets_jax.brief import brief
+from bert_secrets_jax.checks import brief
 from bert_secrets_jax.compute import Compute
 from bert_secrets_jax.data.masking import MaskedTexts, Masking, mask_words
 from bert_secrets_jax.data.tasks import Text

@@ -14,8 +14,7 @@ from jaxtyping import Array
 
 from bert_secrets_jax.ablation import masks
 from bert_secrets_jax.ablation.sweep import Swept, sweep
-from bert_secrets_jax.brief import check_name
-from bert_secrets_jax.checks import check_lengths, check_rules
+from bert_secrets_jax.checks import check_lengths, check_name, check_rules
 from bert_secrets_jax.compute import Compute
 from bert_secrets_jax.data.encoding import Encoded, bucket
 from bert_secrets_jax.model.bert import BertOutput

@@ -25,12 +25,10 @@ from bert_secrets_jax.ablation.embeddings import as_embedder
 from bert_secrets_jax.ablation.layers import Static, contexts_of, embed
 from bert_secrets_jax.ablation.patched_metrics import AnyMetric, Given, Metric, Reads, metric_of
 from bert_secrets_jax.ablation.sweep import default_chunk_tokens, one_behind
-from bert_secrets_jax.brief import brief, check_name
-from bert_secrets_jax.checks import check_lengths, check_shape
-from bert_secrets_jax.compute import Compute
+from bert_secrets_jax.checks import brief, check_lengths, check_name, check_shape
+from bert_secrets_jax.compute import Compute, fetch
 from bert_secrets_jax.data.encoding import Batch, Encoded, bucket, in_order, tokenize
 from bert_secrets_jax.data.tasks import Text, prepared
-from bert_secrets_jax.devices import fetch
 from bert_secrets_jax.model import attention, encoder
 from bert_secrets_jax.model.bert import Bert, BertOutput, check_no_convolution
 from bert_secrets_jax.model.config import EMBEDDING, MASKED_LM

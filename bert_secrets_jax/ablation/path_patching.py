@@ -26,11 +26,9 @@ from bert_secrets_jax.ablation.masks import Place
 from bert_secrets_jax.ablation.patched_metrics import AnyMetric, Reads
 from bert_secrets_jax.ablation.patching import Host, Pairs, parts_of
 from bert_secrets_jax.ablation.sweep import one_behind
-from bert_secrets_jax.brief import brief, check_name
-from bert_secrets_jax.checks import check_enough
-from bert_secrets_jax.compute import Compute
+from bert_secrets_jax.checks import brief, check_enough, check_name
+from bert_secrets_jax.compute import Compute, fetch
 from bert_secrets_jax.data.tasks import Text
-from bert_secrets_jax.devices import fetch
 from bert_secrets_jax.model import encoder
 from bert_secrets_jax.model.bert import Bert
 from bert_secrets_jax.model.config import BertConfig

@@ -14,8 +14,8 @@ from jaxtyping import Float
 from bert_secrets_jax.ablation.contexts import layers_of
 from bert_secrets_jax.ablation.layers import Static, embed, open_scores
 from bert_secrets_jax.ablation.sweep import Swept
+from bert_secrets_jax.compute import fetch
 from bert_secrets_jax.data.encoding import Batch, in_order, listed, to_one_length
-from bert_secrets_jax.devices import fetch
 from bert_secrets_jax.model.bert import Bert
 from bert_secrets_jax.model.config import MASKED_LM
 from bert_secrets_jax.model.encoder import kinds_of_layers, scope_of

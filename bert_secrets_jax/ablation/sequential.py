@@ -24,7 +24,7 @@ from bert_secrets_jax.ablation.masks import GivenMasks
 from bert_secrets_jax.ablation.outcomes import check_labels, discrimination_of, fits
 from bert_secrets_jax.ablation.resumable import encoding_for, sweep_all
 from bert_secrets_jax.ablation.sweep import Descent
-from bert_secrets_jax.brief import brief, tree
+from bert_secrets_jax.checks import brief, tree
 from bert_secrets_jax.compute import Compute
 from bert_secrets_jax.data.encoding import bucket, longest_padded, padded_lengths, tokenize
 from bert_secrets_jax.data.tasks import Example, labels_of

@@ -24,12 +24,10 @@ from bert_secrets_jax.ablation import contexts, layers
 from bert_secrets_jax.ablation.contexts import Donors, Means
 from bert_secrets_jax.ablation.layers import Static
 from bert_secrets_jax.ablation.masks import GivenMasks, Masks, check_masks
-from bert_secrets_jax.brief import brief
-from bert_secrets_jax.checks import check_enough, check_rules, check_shape
-from bert_secrets_jax.compute import Compute
+from bert_secrets_jax.checks import brief, check_enough, check_rules, check_shape
+from bert_secrets_jax.compute import DATA, MASKS, Compute, fetch
 from bert_secrets_jax.data.encoding import Batch, in_order, listed, to_one_length
 from bert_secrets_jax.data.masking import MaskedBatch
-from bert_secrets_jax.devices import DATA, MASKS, fetch
 from bert_secrets_jax.measure.stream import check_split
 from bert_secrets_jax.model.attention import OUTPUT_BASELINES, Scope, check_baseline
 from bert_secrets_jax.model.bert import Bert, check_finite

@@ -49,7 +49,7 @@ from bert_secrets_jax.analyses.example_maps import ExampleMaps, example_maps
 from bert_secrets_jax.analyses.claims import Claims, claims
 from bert_secrets_jax.analyses.comparison import Comparison, comparison
 from bert_secrets_jax.analyses.matching import Matching, matching
-from bert_secrets_jax.analyses.common.texts import TextSettings
+from bert_secrets_jax.analyses.common.inputs import TextSettings
 from bert_secrets_jax.lazy import door as _door
 from bert_secrets_jax.runs.result import Subject
 

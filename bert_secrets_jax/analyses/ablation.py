@@ -13,17 +13,14 @@ import numpy as np
 from bert_secrets_jax import paper
 from bert_secrets_jax.analyses.common import disabling, effects
 from bert_secrets_jax.analyses.common.disabling import SOURCE, Ablated, Disabled, MaskSets
-from bert_secrets_jax.analyses.common.learnt import unless_noise
-from bert_secrets_jax.analyses.common.models import one_model
+from bert_secrets_jax.analyses.common.inputs import one_model, unless_noise
 from bert_secrets_jax.analyses.declaration import analysis
-from bert_secrets_jax.compute import Compute
+from bert_secrets_jax.compute import MASKS, Compute
 from bert_secrets_jax.data.tasks import Example, Text
-from bert_secrets_jax.devices import MASKS
 from bert_secrets_jax.finetune.train import Finetuned
 from bert_secrets_jax.model.weights import Pretrained
 from bert_secrets_jax.names import head_name
-from bert_secrets_jax.runs.findings import agreement_of_grids, measured
-from bert_secrets_jax.runs.result import Finding, framed
+from bert_secrets_jax.runs.result import Finding, agreement_of_grids, framed, measured
 from bert_secrets_jax.stats.effects import VERDICTS
 
 # Words for what the masks of a set take away, in the captions of frames.

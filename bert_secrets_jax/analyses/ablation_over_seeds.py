@@ -12,14 +12,11 @@ from typing import Any, ClassVar
 
 from bert_secrets_jax.analyses.common import disabling, effects, marks
 from bert_secrets_jax.analyses.common.disabling import SOURCE, Ablated, Disabled, MaskSets
-from bert_secrets_jax.analyses.common.learnt import unless_noise
-from bert_secrets_jax.analyses.common.models import Models, all_models, seeds_of
+from bert_secrets_jax.analyses.common.inputs import Models, all_models, seeds_of, unless_noise
 from bert_secrets_jax.analyses.declaration import analysis
-from bert_secrets_jax.compute import Compute
+from bert_secrets_jax.compute import MASKS, Compute
 from bert_secrets_jax.data.tasks import Example
-from bert_secrets_jax.devices import MASKS
-from bert_secrets_jax.runs.findings import noted
-from bert_secrets_jax.runs.result import framed
+from bert_secrets_jax.runs.result import framed, noted
 from bert_secrets_jax.stats.effects import ANY_FINETUNING, THIS_MODEL, Agreement
 from bert_secrets_jax.stats.seeds import as_one_seed
 from bert_secrets_jax.stats.student import LEVEL

@@ -11,9 +11,9 @@ import numpy as np
 from jaxtyping import Float
 
 from bert_secrets_jax import plots
+from bert_secrets_jax.analyses.common.inputs import TextSettings, with_progress
 from bert_secrets_jax.analyses.common.relation_heads import RelationHeads, search
 from bert_secrets_jax.analyses.common.tables import grids_frame
-from bert_secrets_jax.analyses.common.texts import TextSettings, with_progress
 from bert_secrets_jax.analyses.declaration import analysis
 from bert_secrets_jax.checks import check_enough, check_rules
 from bert_secrets_jax.data.encoding import bucket, bytes_of_pieces, tokenize
@@ -30,8 +30,7 @@ from bert_secrets_jax.model.weights import Pretrained, without_head
 from bert_secrets_jax.patterns.classes import CLASSES
 from bert_secrets_jax.patterns.classifier import load_classifier, pattern_statistics
 from bert_secrets_jax.runs.call import Call, an_input, call
-from bert_secrets_jax.runs.findings import how_many, measured
-from bert_secrets_jax.runs.result import Finding, Result, drawn, framed
+from bert_secrets_jax.runs.result import Finding, Result, drawn, framed, how_many, measured
 from bert_secrets_jax.stats.agreement import (
     across_halves,
     agreement,

@@ -14,7 +14,7 @@ from bert_secrets_jax.analyses.common.changes import (
     layer_changed_most,
     similarity,
 )
-from bert_secrets_jax.analyses.common.models import Models
+from bert_secrets_jax.analyses.common.inputs import Models, TextSettings
 from bert_secrets_jax.analyses.common.tables import (
     Description,
     Tables,
@@ -26,15 +26,13 @@ from bert_secrets_jax.analyses.common.tables import (
     seeds_frame,
     top_head,
 )
-from bert_secrets_jax.analyses.common.texts import TextSettings
 from bert_secrets_jax.analyses.declaration import analysis
-from bert_secrets_jax.brief import check_name
+from bert_secrets_jax.checks import check_name
 from bert_secrets_jax.data.tasks import Text
 from bert_secrets_jax.measure.catalogue import DEFAULTS, ENTROPY, SHARE, Described, change, named
 from bert_secrets_jax.model.weights import Pretrained
 from bert_secrets_jax.names import head_name
-from bert_secrets_jax.runs.findings import agreement_of_grids
-from bert_secrets_jax.runs.result import Finding, Result, drawn, framed
+from bert_secrets_jax.runs.result import Finding, Result, agreement_of_grids, drawn, framed
 
 # The finding of how attention changes.
 ON_AVERAGE = 'change of attention, mean over heads'

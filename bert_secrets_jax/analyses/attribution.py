@@ -14,8 +14,14 @@ import numpy as np
 
 from bert_secrets_jax import plots
 from bert_secrets_jax.analyses.common.disabling import assessed_metrics
-from bert_secrets_jax.analyses.common.learnt import Learnt, if_not_learnt, learning_test
-from bert_secrets_jax.analyses.common.models import Models, labels_of, one_model
+from bert_secrets_jax.analyses.common.inputs import (
+    Learnt,
+    Models,
+    if_not_learnt,
+    labels_of,
+    learning_test,
+    one_model,
+)
 from bert_secrets_jax.analyses.common.tables import table
 from bert_secrets_jax.analyses.declaration import analysis
 from bert_secrets_jax.compute import Compute
@@ -37,8 +43,7 @@ from bert_secrets_jax.finetune.metrics import predictions
 from bert_secrets_jax.measure.token_maps import GLOSSES
 from bert_secrets_jax.ranges import CountOrZero
 from bert_secrets_jax.runs import store
-from bert_secrets_jax.runs.findings import Interval, measured
-from bert_secrets_jax.runs.result import Finding, Result, drawn, framed
+from bert_secrets_jax.runs.result import Finding, Interval, Result, drawn, framed, measured
 from bert_secrets_jax.stats.scores import quietly
 from bert_secrets_jax.stats.student import LEVEL
 

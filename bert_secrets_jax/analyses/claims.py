@@ -8,8 +8,7 @@ from bert_secrets_jax.analyses.declaration import analysis
 from bert_secrets_jax.analyses.verdicts import Verdict
 from bert_secrets_jax.names import filled
 from bert_secrets_jax.runs.call import Call
-from bert_secrets_jax.runs.findings import measured
-from bert_secrets_jax.runs.result import Badge, Result, given_by
+from bert_secrets_jax.runs.result import Badge, Result, given_by, measured
 
 # How many claims have each verdict, in the order of a page.
 _COUNTS = {

@@ -6,7 +6,7 @@ import numpy as np
 
 from bert_secrets_jax import paper, plots
 from bert_secrets_jax.analyses import verdicts
-from bert_secrets_jax.analyses.common.models import Models
+from bert_secrets_jax.analyses.common.inputs import Models, TextSettings
 from bert_secrets_jax.analyses.common.tables import (
     BeforeAndAfter,
     Tables,
@@ -15,7 +15,6 @@ from bert_secrets_jax.analyses.common.tables import (
     models_frames,
     table,
 )
-from bert_secrets_jax.analyses.common.texts import TextSettings
 from bert_secrets_jax.analyses.declaration import analysis
 from bert_secrets_jax.data.tasks import Text
 from bert_secrets_jax.measure.catalogue import (

@@ -7,9 +7,9 @@ import numpy as np
 from jaxtyping import Float
 
 from bert_secrets_jax import plots
+from bert_secrets_jax.analyses.common.inputs import TextSettings
 from bert_secrets_jax.analyses.common.marks import MOSTLY
 from bert_secrets_jax.analyses.common.tables import LEVEL, Tables, grids_frame, table, worded
-from bert_secrets_jax.analyses.common.texts import TextSettings
 from bert_secrets_jax.analyses.declaration import analysis
 from bert_secrets_jax.checks import check_enough
 from bert_secrets_jax.data.tasks import Text
@@ -18,8 +18,7 @@ from bert_secrets_jax.measure.catalogue import ENTROPY, UNIFORM, Described, name
 from bert_secrets_jax.measure.statistics import head_divergences
 from bert_secrets_jax.model.weights import Pretrained
 from bert_secrets_jax.names import head_name
-from bert_secrets_jax.runs.findings import measured
-from bert_secrets_jax.runs.result import Result, drawn
+from bert_secrets_jax.runs.result import Result, drawn, measured
 
 SOURCE = 'Clark et al. 2019, section 6, Figure 6'
 DIVERGENCE = 'divergence between heads'

@@ -19,8 +19,8 @@ from bert_secrets_jax.analyses import verdicts
 from bert_secrets_jax.analyses.common.claims import claims_over_tasks, decided, verdicts_frame
 from bert_secrets_jax.analyses.verdicts import Verdict
 from bert_secrets_jax.checks import check_enough
-from bert_secrets_jax.runs.findings import measured
-from bert_secrets_jax.runs.result import Figures, Result, class_title, framed
+from bert_secrets_jax.runs.result import Figures, Result, class_title, framed, measured
+from bert_secrets_jax.stats.corrections import corrected as correct_claims
 from bert_secrets_jax.stats.correlations import RankAgreement, jackknifed, spearman
 
 if TYPE_CHECKING:
@@ -109,9 +109,7 @@ class Comparison(Result):
         claims = list(dict.fromkeys(each.claim for _, each in tests))
         tests.sort(key=lambda test: claims.index(test[1].claim))
         tests += over_tasks
-        adjusted = verdicts.corrected(
-            [each.claim for _, each in tests], [each.p for _, each in tests]
-        )
+        adjusted = correct_claims([each.claim for _, each in tests], [each.p for _, each in tests])
         rows, shown = [], {}
         for (name, each), p_value in zip(tests, adjusted.tolist(), strict=True):
             claim, after = each.claim.text, each.after(p_value)

@@ -12,6 +12,7 @@ import numpy as np
 from bert_secrets_jax import paper, plots
 from bert_secrets_jax.analyses import verdicts
 from bert_secrets_jax.analyses.common.disabling import Disabled
+from bert_secrets_jax.analyses.common.inputs import TextSettings, batches_of, with_progress
 from bert_secrets_jax.analyses.common.tables import (
     OF_SHARES,
     Tables,
@@ -24,7 +25,6 @@ from bert_secrets_jax.analyses.common.tables import (
     mean_over_runs,
     table,
 )
-from bert_secrets_jax.analyses.common.texts import TextSettings, batches_of, with_progress
 from bert_secrets_jax.analyses.declaration import analysis
 from bert_secrets_jax.checks import check_shape
 from bert_secrets_jax.contributions import norms as moved
@@ -36,8 +36,7 @@ from bert_secrets_jax.measure.tables import HeadTable
 from bert_secrets_jax.model.weights import Pretrained
 from bert_secrets_jax.names import head_name
 from bert_secrets_jax.runs.call import Call
-from bert_secrets_jax.runs.findings import how_many, noted
-from bert_secrets_jax.runs.result import Result, drawn
+from bert_secrets_jax.runs.result import Result, drawn, how_many, noted
 from bert_secrets_jax.stats.effects import NO_MATTER, Effects
 
 SOURCE = 'Kobayashi et al. 2020'

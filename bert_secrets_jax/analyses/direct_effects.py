@@ -15,23 +15,21 @@ from bert_secrets_jax import plots
 from bert_secrets_jax.ablation.contexts import on_devices
 from bert_secrets_jax.ablation.masked_lm import FEW, assess_losses
 from bert_secrets_jax.analyses.common import effects
-from bert_secrets_jax.analyses.common.models import Models, check_several, labels_of, one_model
+from bert_secrets_jax.analyses.common.inputs import Models, check_several, labels_of, one_model
 from bert_secrets_jax.analyses.common.tables import OF_SHARES, grids_frame
 from bert_secrets_jax.analyses.declaration import analysis
-from bert_secrets_jax.compute import Compute
+from bert_secrets_jax.compute import Compute, fetch
 from bert_secrets_jax.contributions.direct import direct_parts
 from bert_secrets_jax.contributions.scores import check_classifies
 from bert_secrets_jax.data.encoding import bucket, tokenize
 from bert_secrets_jax.data.masking import Masking, mask_words
 from bert_secrets_jax.data.tasks import Text, as_examples
-from bert_secrets_jax.devices import fetch
 from bert_secrets_jax.model.bert import check_finite
 from bert_secrets_jax.model.config import MASKED_LM
 from bert_secrets_jax.model.weights import check_whole
 from bert_secrets_jax.names import head_name
 from bert_secrets_jax.progress import progress
-from bert_secrets_jax.runs.findings import measured, noted
-from bert_secrets_jax.runs.result import Result, drawn, framed
+from bert_secrets_jax.runs.result import Result, drawn, framed, measured, noted
 from bert_secrets_jax.stats.effects import Effects, Outcome
 from bert_secrets_jax.stats.student import mean_interval
 

@@ -6,9 +6,8 @@ import operator
 from collections.abc import Mapping, Sequence
 
 from bert_secrets_jax import plots
-from bert_secrets_jax.analyses.common.models import Models, one_model
+from bert_secrets_jax.analyses.common.inputs import Models, one_model, readable
 from bert_secrets_jax.analyses.common.tables import Tables, top_head
-from bert_secrets_jax.analyses.common.texts import readable
 from bert_secrets_jax.analyses.declaration import analysis
 from bert_secrets_jax.contributions.attention_maps import KINDS, attention_maps
 from bert_secrets_jax.contributions.scores import METHODS, RANDOM, SIGNED
@@ -20,8 +19,7 @@ from bert_secrets_jax.model.weights import Pretrained
 from bert_secrets_jax.names import head_name
 from bert_secrets_jax.ranges import Count
 from bert_secrets_jax.runs.call import Call
-from bert_secrets_jax.runs.findings import noted
-from bert_secrets_jax.runs.result import Figures, Result
+from bert_secrets_jax.runs.result import Figures, Result, noted
 
 # First those that know which class is predicted; random scores say nothing of a token.
 _METHODS = (*SIGNED, *(method for method in METHODS if method not in (RANDOM, *SIGNED)))

@@ -7,7 +7,7 @@ import numpy as np
 
 from bert_secrets_jax import paper, plots
 from bert_secrets_jax.analyses import verdicts
-from bert_secrets_jax.analyses.common.models import Models
+from bert_secrets_jax.analyses.common.inputs import Models, TextSettings
 from bert_secrets_jax.analyses.common.tables import (
     BeforeAndAfter,
     Tables,
@@ -18,7 +18,6 @@ from bert_secrets_jax.analyses.common.tables import (
     table,
     tops,
 )
-from bert_secrets_jax.analyses.common.texts import TextSettings
 from bert_secrets_jax.analyses.declaration import analysis
 from bert_secrets_jax.data.tasks import Text
 from bert_secrets_jax.measure.catalogue import (
@@ -31,8 +30,7 @@ from bert_secrets_jax.measure.catalogue import (
     plural,
 )
 from bert_secrets_jax.model.weights import Pretrained
-from bert_secrets_jax.runs.findings import agreement_of_grids
-from bert_secrets_jax.runs.result import Finding, drawn
+from bert_secrets_jax.runs.result import Finding, agreement_of_grids, drawn
 
 SOURCE = 'Kovaleva et al. 2019, section 4.4'
 SPECIAL = ('[CLS]', '[SEP]')

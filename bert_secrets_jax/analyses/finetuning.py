@@ -8,13 +8,12 @@ import numpy as np
 
 from bert_secrets_jax import paper, plots
 from bert_secrets_jax.analyses import verdicts
-from bert_secrets_jax.analyses.common.learnt import learnt_nothing, not_learnt
+from bert_secrets_jax.analyses.common.inputs import learnt_nothing, not_learnt
 from bert_secrets_jax.analyses.declaration import analysis
 from bert_secrets_jax.checks import check_enough
 from bert_secrets_jax.finetune.metrics import TITLES, mean_ends
 from bert_secrets_jax.finetune.train import Finetuned
-from bert_secrets_jax.runs.findings import measured
-from bert_secrets_jax.runs.result import Finding, Result, drawn, framed
+from bert_secrets_jax.runs.result import Finding, Result, drawn, framed, measured
 
 SOURCE = 'Kovaleva et al. 2019, section 4.3, Table 1'
 

@@ -12,9 +12,8 @@ import numpy as np
 from bert_secrets_jax import paper, plots
 from bert_secrets_jax.analyses import verdicts
 from bert_secrets_jax.analyses.common import links
-from bert_secrets_jax.analyses.common.linked import Linked
+from bert_secrets_jax.analyses.common.inputs import TextSettings, encoded_of, in_one_pass
 from bert_secrets_jax.analyses.common.tables import heads_frame, table
-from bert_secrets_jax.analyses.common.texts import TextSettings, encoded_of, in_one_pass
 from bert_secrets_jax.analyses.declaration import analysis
 from bert_secrets_jax.checks import check_enough
 from bert_secrets_jax.data.annotation import Annotation
@@ -67,11 +66,11 @@ class LinkedMap:
     links: np.ndarray
 
 
-class Frames(Linked):
+class Frames(links.Linked):
     """The attention along frame links, or along any other annotated links.
 
     Attributes:
-      tests, tables: As in `common.linked.Linked`.
+      tests, tables: As in `common.links.Linked`.
       maps: The maps of the two best heads on a few texts (Figure 4).
       filters: The number of FrameNet's sentences left after each filter; empty for other samples.
     """

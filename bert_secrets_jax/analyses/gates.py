@@ -13,8 +13,13 @@ from jaxtyping import Real
 from bert_secrets_jax import plots
 from bert_secrets_jax.analyses.common.disabling import checked_metrics
 from bert_secrets_jax.analyses.common.effects import effect_of
-from bert_secrets_jax.analyses.common.learnt import Learnt, if_not_learnt, learning_test
-from bert_secrets_jax.analyses.common.models import labels_of, one_model
+from bert_secrets_jax.analyses.common.inputs import (
+    Learnt,
+    if_not_learnt,
+    labels_of,
+    learning_test,
+    one_model,
+)
 from bert_secrets_jax.analyses.common.tables import Grid, grids_frame, table
 from bert_secrets_jax.analyses.declaration import analysis
 from bert_secrets_jax.data.tasks import Example
@@ -23,8 +28,7 @@ from bert_secrets_jax.finetune.train import Finetuned
 from bert_secrets_jax.model.weights import Pretrained
 from bert_secrets_jax.names import head_name
 from bert_secrets_jax.pruning.gates import GateConfig, Gated, GateRuns, rounded_gates, train_gates
-from bert_secrets_jax.runs.findings import how_many, told
-from bert_secrets_jax.runs.result import Finding, Result, drawn
+from bert_secrets_jax.runs.result import Finding, Result, drawn, how_many, told
 from bert_secrets_jax.stats.effects import Effects
 from bert_secrets_jax.stats.significance import assess as compare
 

@@ -25,13 +25,15 @@ from bert_secrets_jax import plots
 from bert_secrets_jax.ablation.masks import describe, single_heads, with_intact
 from bert_secrets_jax.ablation.resumable import sweep_examples
 from bert_secrets_jax.analyses.common import effects
-from bert_secrets_jax.analyses.common.learnt import (
+from bert_secrets_jax.analyses.common.inputs import (
     Learnt,
+    check_several,
     if_not_learnt,
+    labels_of,
     learning_test,
     learnt_nothing,
+    one_model,
 )
-from bert_secrets_jax.analyses.common.models import check_several, labels_of, one_model
 from bert_secrets_jax.analyses.common.tables import Grid, grids_frame
 from bert_secrets_jax.analyses.declaration import analysis
 from bert_secrets_jax.compute import Compute
@@ -42,8 +44,7 @@ from bert_secrets_jax.finetune.train import Finetuned
 from bert_secrets_jax.model.weights import Pretrained
 from bert_secrets_jax.pruning.gates import GateConfig, rounded_gates, train_gates
 from bert_secrets_jax.ranges import Positive
-from bert_secrets_jax.runs.findings import how_many
-from bert_secrets_jax.runs.result import Result, drawn, framed
+from bert_secrets_jax.runs.result import Result, drawn, framed, how_many
 from bert_secrets_jax.stats.agreement import agreement, reliability
 from bert_secrets_jax.stats.correlations import RankAgreement, rank_agreement
 from bert_secrets_jax.stats.effects import Agreement, Effects

@@ -15,11 +15,16 @@ from bert_secrets_jax import plots
 from bert_secrets_jax.ablation.masked_lm import FEW
 from bert_secrets_jax.ablation.masks import describe, single_heads, with_intact
 from bert_secrets_jax.ablation.resumable import sweep_examples
-from bert_secrets_jax.analyses.common import learnt
+from bert_secrets_jax.analyses.common import inputs
 from bert_secrets_jax.analyses.common.disabling import checked_metrics
 from bert_secrets_jax.analyses.common.effects import findings_of, loss_effects
-from bert_secrets_jax.analyses.common.learnt import Learnt, unless_noise
-from bert_secrets_jax.analyses.common.models import Models, labels_of, one_model
+from bert_secrets_jax.analyses.common.inputs import (
+    Learnt,
+    Models,
+    labels_of,
+    one_model,
+    unless_noise,
+)
 from bert_secrets_jax.analyses.common.tables import grids_frame
 from bert_secrets_jax.analyses.declaration import analysis
 from bert_secrets_jax.compute import Compute
@@ -29,8 +34,7 @@ from bert_secrets_jax.finetune.metrics import TITLES as METRIC_TITLES
 from bert_secrets_jax.names import counted
 from bert_secrets_jax.pruning import scores as scoring
 from bert_secrets_jax.pruning.scores import GRADIENT, SHAPLEY, SOURCES, TITLES
-from bert_secrets_jax.runs.findings import measured, noted
-from bert_secrets_jax.runs.result import Result, drawn, framed
+from bert_secrets_jax.runs.result import Result, drawn, framed, measured, noted
 from bert_secrets_jax.stats.agreement import reliability
 from bert_secrets_jax.stats.correlations import RankAgreement, rank_agreement
 from bert_secrets_jax.stats.effects import Effects
@@ -91,7 +95,7 @@ class Importance(Result):
         for column, attribute in _COLUMNS.items():
             grids[column] = np.reshape(getattr(loss, attribute), difference.shape)
         grids['score_difference_points'] = 100 * difference
-        taught = not learnt.learnt_nothing(self.effects.learnt[-1])
+        taught = not inputs.learnt_nothing(self.effects.learnt[-1])
         grids['learnt'] = np.full(difference.shape, taught)
         effect, *sure = _COLUMNS
         noun = 'example' if self.same_examples else 'other example'
@@ -122,7 +126,7 @@ class Importance(Result):
 
     def findings(self):
         loss = self.effects.loss
-        found = learnt.if_not_learnt('the model', self.effects.learnt, loss.sample)
+        found = inputs.if_not_learnt('the model', self.effects.learnt, loss.sample)
         found = unless_noise([*found, *findings_of(loss, 'heads', source=SOURCE)])
         known = {name: each for name, each in self.agreement.items() if not np.isnan(each.rank)}
         if known:
@@ -225,7 +229,7 @@ def importance(
         increase=(losses[1:] - losses[0]).T.reshape(-1, *shape),
         metric=metrics[0],
         difference=np.reshape(reached[1:] - reached[0], shape),
-        learnt=learnt.learning_test(metrics, config.num_labels, swept.predictions[0], labels),
+        learnt=inputs.learning_test(metrics, config.num_labels, swept.predictions[0], labels),
     )
     agreement = {
         method: rank_agreement(

@@ -20,20 +20,18 @@ from bert_secrets_jax.ablation.masks import Place
 from bert_secrets_jax.ablation.resumable import sweep_examples
 from bert_secrets_jax.analyses.common.disabling import checked_metrics, instead
 from bert_secrets_jax.analyses.common.effects import loss_effects, sample_of
-from bert_secrets_jax.analyses.common.models import check_several, labels_of, one_model
+from bert_secrets_jax.analyses.common.inputs import check_several, labels_of, one_model
 from bert_secrets_jax.analyses.common.tables import table
 from bert_secrets_jax.analyses.declaration import analysis
 from bert_secrets_jax.checks import check_lengths
-from bert_secrets_jax.compute import Compute
+from bert_secrets_jax.compute import MASKS, Compute
 from bert_secrets_jax.data.tasks import Example
-from bert_secrets_jax.devices import MASKS
 from bert_secrets_jax.finetune.losses import losses_of
 from bert_secrets_jax.finetune.metrics import TITLES
 from bert_secrets_jax.finetune.train import Finetuned
 from bert_secrets_jax.model.config import BertConfig
 from bert_secrets_jax.model.weights import Pretrained
-from bert_secrets_jax.runs.findings import how_many
-from bert_secrets_jax.runs.result import Result, drawn
+from bert_secrets_jax.runs.result import Result, drawn, how_many
 from bert_secrets_jax.stats.effects import Effects
 from bert_secrets_jax.stats.scores import weighted_scores
 from bert_secrets_jax.stats.student import LEVEL

@@ -10,7 +10,15 @@ import numpy as np
 from bert_secrets_jax import paper, plots
 from bert_secrets_jax.analyses import verdicts
 from bert_secrets_jax.analyses.common import marks
-from bert_secrets_jax.analyses.common.models import Models, labels_of, one_model, seeds_of
+from bert_secrets_jax.analyses.common.inputs import (
+    Models,
+    TextSettings,
+    batches_of,
+    labels_of,
+    one_model,
+    seeds_of,
+    with_progress,
+)
 from bert_secrets_jax.analyses.common.tables import (
     LEVEL,
     Description,
@@ -22,7 +30,6 @@ from bert_secrets_jax.analyses.common.tables import (
     mean_over_runs,
     worded,
 )
-from bert_secrets_jax.analyses.common.texts import TextSettings, batches_of, with_progress
 from bert_secrets_jax.analyses.declaration import analysis
 from bert_secrets_jax.analyses.verdicts import BROADLY, SEP_MOVES_LITTLE, layers_between
 from bert_secrets_jax.analyses.verdicts.verdict import layers_named
@@ -37,8 +44,7 @@ from bert_secrets_jax.measure.tables import HeadTable
 from bert_secrets_jax.model.config import MASKED_LM, SEQUENCES
 from bert_secrets_jax.model.weights import Pretrained
 from bert_secrets_jax.names import head_name
-from bert_secrets_jax.runs.findings import measured
-from bert_secrets_jax.runs.result import Finding, HeadMarks, Result, drawn, framed
+from bert_secrets_jax.runs.result import Finding, HeadMarks, Result, drawn, framed, measured
 from bert_secrets_jax.stats.student import reach
 
 SOURCE = 'Clark et al. 2019, section 3'

@@ -16,13 +16,16 @@ from bert_secrets_jax.ablation import masked_lm
 from bert_secrets_jax.ablation.masks import describe, with_intact
 from bert_secrets_jax.analyses.common import disabling, effects, marks
 from bert_secrets_jax.analyses.common.disabling import MaskSets
-from bert_secrets_jax.analyses.common.learnt import learnt_nothing, unless_noise
-from bert_secrets_jax.analyses.common.models import check_several, one_model
+from bert_secrets_jax.analyses.common.inputs import (
+    check_several,
+    learnt_nothing,
+    one_model,
+    unless_noise,
+)
 from bert_secrets_jax.analyses.declaration import analysis
-from bert_secrets_jax.compute import Compute
+from bert_secrets_jax.compute import MASKS, Compute
 from bert_secrets_jax.data.masking import Masking
 from bert_secrets_jax.data.tasks import Text
-from bert_secrets_jax.devices import MASKS
 from bert_secrets_jax.finetune.train import Finetuned
 from bert_secrets_jax.model.attention import check_baseline
 from bert_secrets_jax.model.weights import Pretrained, with_masked_lm

@@ -9,16 +9,15 @@ import numpy as np
 import scipy.optimize
 from jaxtyping import Array, Float
 
+from bert_secrets_jax.analyses.common.inputs import TextSettings, batches_of, with_progress
 from bert_secrets_jax.analyses.common.tables import table
-from bert_secrets_jax.analyses.common.texts import TextSettings, batches_of, with_progress
 from bert_secrets_jax.analyses.declaration import with_subject
 from bert_secrets_jax.checks import check_enough
 from bert_secrets_jax.data.tasks import Text
 from bert_secrets_jax.measure.statistics import Maps, Marks, head_divergences
 from bert_secrets_jax.measure.stream import stream
 from bert_secrets_jax.model.weights import Pretrained
-from bert_secrets_jax.runs.findings import measured
-from bert_secrets_jax.runs.result import Result
+from bert_secrets_jax.runs.result import Result, measured
 
 _ROUNDS = 9999  # random pairings
 

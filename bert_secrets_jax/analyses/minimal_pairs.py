@@ -24,12 +24,10 @@ from bert_secrets_jax.ablation.masks import describe, single_heads, with_intact
 from bert_secrets_jax.ablation.resumable import sweep_examples
 from bert_secrets_jax.analyses.common import effects, marks
 from bert_secrets_jax.analyses.common.disabling import instead
-from bert_secrets_jax.analyses.common.learnt import if_not_learnt
-from bert_secrets_jax.analyses.common.models import Models, one_model
+from bert_secrets_jax.analyses.common.inputs import Models, if_not_learnt, one_model
 from bert_secrets_jax.analyses.common.tables import table
 from bert_secrets_jax.analyses.declaration import analysis
-from bert_secrets_jax.brief import check_name
-from bert_secrets_jax.checks import check_enough, check_rules
+from bert_secrets_jax.checks import check_enough, check_name, check_rules
 from bert_secrets_jax.compute import Compute
 from bert_secrets_jax.data.encoding import tokenize
 from bert_secrets_jax.data.masking import Masking
@@ -42,8 +40,7 @@ from bert_secrets_jax.model.config import MASKED_LM, BertConfig
 from bert_secrets_jax.model.weights import Pretrained
 from bert_secrets_jax.pruning.shapley import coalitions, draw_permutations, shapley_of
 from bert_secrets_jax.runs.call import INPUTS, Call, an_input, call
-from bert_secrets_jax.runs.findings import how_many, measured, noted
-from bert_secrets_jax.runs.result import Result, drawn, framed
+from bert_secrets_jax.runs.result import Result, drawn, framed, how_many, measured, noted
 from bert_secrets_jax.stats.agreement import agreement, reliability, without_noise
 from bert_secrets_jax.stats.corrections import holm
 from bert_secrets_jax.stats.correlations import RankAgreement, rank_agreement

@@ -26,7 +26,7 @@ from bert_secrets_jax.analyses.common.effects import (
     rows_of,
     title_of,
 )
-from bert_secrets_jax.analyses.common.models import check_several, labels_of, one_model
+from bert_secrets_jax.analyses.common.inputs import check_several, labels_of, one_model
 from bert_secrets_jax.analyses.common.tables import table
 from bert_secrets_jax.analyses.declaration import analysis
 from bert_secrets_jax.compute import Compute
@@ -41,8 +41,7 @@ from bert_secrets_jax.pruning import outliers as layer_norm
 from bert_secrets_jax.pruning.outliers import FEWEST_DRAWS, OutlierDimensions, rank_p
 from bert_secrets_jax.ranges import Range
 from bert_secrets_jax.runs.call import INPUTS
-from bert_secrets_jax.runs.findings import how_many, noted
-from bert_secrets_jax.runs.result import Finding, Result, drawn
+from bert_secrets_jax.runs.result import Finding, Result, drawn, how_many, noted
 from bert_secrets_jax.stats.effects import Effects
 from bert_secrets_jax.stats.scores import weighted_scores
 from bert_secrets_jax.stats.significance import assess

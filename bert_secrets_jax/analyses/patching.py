@@ -16,9 +16,9 @@ from bert_secrets_jax.ablation.masked_lm import assess_losses
 from bert_secrets_jax.ablation.patched_metrics import AnyMetric, intact_answers
 from bert_secrets_jax.ablation.patching import Patched, as_read, estimate_patches, patch
 from bert_secrets_jax.analyses.common import effects
-from bert_secrets_jax.analyses.common.models import Models, check_several, one_model
+from bert_secrets_jax.analyses.common.inputs import Models, check_several, one_model
 from bert_secrets_jax.analyses.declaration import analysis
-from bert_secrets_jax.brief import TooFewTextsError
+from bert_secrets_jax.checks import TooFewTextsError
 from bert_secrets_jax.compute import Compute
 from bert_secrets_jax.contributions.integrated import Steps
 from bert_secrets_jax.data.encoding import tokenize
@@ -28,8 +28,7 @@ from bert_secrets_jax.model.weights import Pretrained, with_pooling
 from bert_secrets_jax.names import head_name
 from bert_secrets_jax.ranges import Range
 from bert_secrets_jax.runs.call import INPUTS, Call, an_input, call
-from bert_secrets_jax.runs.findings import how_many
-from bert_secrets_jax.runs.result import Result, drawn
+from bert_secrets_jax.runs.result import Result, drawn, how_many
 from bert_secrets_jax.stats.correlations import RankAgreement, rank_agreement
 from bert_secrets_jax.stats.effects import Effects, Outcome
 from bert_secrets_jax.stats.student import LEVEL, ratio_interval

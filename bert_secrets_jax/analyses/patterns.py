@@ -10,7 +10,7 @@ import numpy as np
 from bert_secrets_jax import paper, plots
 from bert_secrets_jax.analyses import verdicts
 from bert_secrets_jax.analyses.common import marks
-from bert_secrets_jax.analyses.common.models import Models
+from bert_secrets_jax.analyses.common.inputs import Models, TextSettings, readable
 from bert_secrets_jax.analyses.common.tables import (
     OF_SHARES,
     Tables,
@@ -20,7 +20,6 @@ from bert_secrets_jax.analyses.common.tables import (
     over_seeds,
     table,
 )
-from bert_secrets_jax.analyses.common.texts import TextSettings, readable
 from bert_secrets_jax.analyses.declaration import analysis
 from bert_secrets_jax.contributions.attention_maps import attention_maps
 from bert_secrets_jax.data.tasks import Text, as_examples
@@ -40,8 +39,7 @@ from bert_secrets_jax.patterns.classifier import (
 )
 from bert_secrets_jax.patterns.correct import Corrected, corrected, f1_of
 from bert_secrets_jax.runs.call import Call, an_input, call
-from bert_secrets_jax.runs.findings import how_many
-from bert_secrets_jax.runs.result import Result, drawn
+from bert_secrets_jax.runs.result import Result, drawn, how_many
 from bert_secrets_jax.runs.run import digest
 from bert_secrets_jax.stats.over_runs import REACH
 

@@ -11,7 +11,7 @@ from jaxtyping import Float, Float32, Int
 
 from bert_secrets_jax import plots
 from bert_secrets_jax.analyses import verdicts
-from bert_secrets_jax.analyses.common.models import check_several
+from bert_secrets_jax.analyses.common.inputs import check_several
 from bert_secrets_jax.analyses.common.tables import grids_frame, table
 from bert_secrets_jax.analyses.declaration import analysis
 from bert_secrets_jax.checks import check_enough
@@ -25,8 +25,7 @@ from bert_secrets_jax.probes.sentences import Asked
 from bert_secrets_jax.probes.train import ProbeConfig, checked_forms, train_probes
 from bert_secrets_jax.probes.vectors import Vectors, read_vectors
 from bert_secrets_jax.runs.call import Call, an_input, call
-from bert_secrets_jax.runs.findings import measured, noted, told
-from bert_secrets_jax.runs.result import Finding, Result, drawn
+from bert_secrets_jax.runs.result import Finding, Result, drawn, measured, noted, told
 from bert_secrets_jax.stats.over_runs import FEWEST_RUNS, Contrasts
 
 SOURCE = 'Clark et al. 2019, section 5, Table 3'

@@ -14,12 +14,12 @@ from absl import logging
 from bert_secrets_jax import paper, plots
 from bert_secrets_jax.ablation.masks import describe
 from bert_secrets_jax.analyses import verdicts
-from bert_secrets_jax.analyses.common import models as arguments
+from bert_secrets_jax.analyses.common import inputs as arguments
 from bert_secrets_jax.analyses.common.disabling import checked_metrics
-from bert_secrets_jax.analyses.common.learnt import Learnt, learning_test, seeds_not_learnt
+from bert_secrets_jax.analyses.common.inputs import Learnt, learning_test, seeds_not_learnt
 from bert_secrets_jax.analyses.common.tables import grids_frame, table
 from bert_secrets_jax.analyses.declaration import analysis
-from bert_secrets_jax.brief import check_name
+from bert_secrets_jax.checks import check_name
 from bert_secrets_jax.compute import Compute
 from bert_secrets_jax.data.tasks import Example, as_examples
 from bert_secrets_jax.finetune.metrics import BELOW_ZERO
@@ -32,8 +32,7 @@ from bert_secrets_jax.pruning.removal import remove_heads
 from bert_secrets_jax.pruning.scores import GRADIENT, TITLES, default_methods, head_scores
 from bert_secrets_jax.pruning.steps import SHARES, ranks, removed_heads
 from bert_secrets_jax.ranges import CountOrZero, Range
-from bert_secrets_jax.runs.findings import Interval, measured, noted
-from bert_secrets_jax.runs.result import Result, drawn
+from bert_secrets_jax.runs.result import Interval, Result, drawn, measured, noted
 from bert_secrets_jax.stats.scores import METRICS
 from bert_secrets_jax.stats.significance import weighted_scores
 

@@ -5,9 +5,8 @@ from collections.abc import Sequence
 
 from bert_secrets_jax.analyses import verdicts
 from bert_secrets_jax.analyses.common import links
-from bert_secrets_jax.analyses.common.linked import Linked
+from bert_secrets_jax.analyses.common.inputs import TextSettings
 from bert_secrets_jax.analyses.common.tables import heads_frame
-from bert_secrets_jax.analyses.common.texts import TextSettings
 from bert_secrets_jax.analyses.declaration import analysis
 from bert_secrets_jax.data.tasks import Text
 from bert_secrets_jax.measure.catalogue import (
@@ -26,11 +25,11 @@ from bert_secrets_jax.runs.result import Figures, drawn
 SOURCE = 'Kovaleva et al. 2019, section 4.5'
 
 
-class Relations(Linked):
+class Relations(links.Linked):
     """The attention along relations between words.
 
     Attributes:
-      tests, tables: As in `common.linked.Linked`.
+      tests, tables: As in `common.links.Linked`.
     """
 
     title = 'Subjects, verbs, nouns and pronouns'

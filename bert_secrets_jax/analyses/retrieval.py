@@ -13,10 +13,9 @@ from bert_secrets_jax.ablation import embeddings
 from bert_secrets_jax.ablation.masks import describe, with_intact
 from bert_secrets_jax.analyses.common import disabling
 from bert_secrets_jax.analyses.common.disabling import EmbeddingEffects, MaskSets
-from bert_secrets_jax.analyses.common.models import check_several
+from bert_secrets_jax.analyses.common.inputs import check_several
 from bert_secrets_jax.analyses.declaration import analysis
-from bert_secrets_jax.brief import check_name
-from bert_secrets_jax.checks import check_numbers
+from bert_secrets_jax.checks import check_name, check_numbers
 from bert_secrets_jax.compute import Compute
 from bert_secrets_jax.data.corpus import search_sample, similarity_sample
 from bert_secrets_jax.data.pairs import read_search

@@ -11,6 +11,7 @@ import scipy.stats
 from jaxtyping import Float
 
 from bert_secrets_jax import plots
+from bert_secrets_jax.analyses.common.inputs import TextSettings, encoded_of, in_one_pass
 from bert_secrets_jax.analyses.common.tables import (
     Grid,
     Tables,
@@ -19,7 +20,6 @@ from bert_secrets_jax.analyses.common.tables import (
     grids_frame,
     table,
 )
-from bert_secrets_jax.analyses.common.texts import TextSettings, encoded_of, in_one_pass
 from bert_secrets_jax.analyses.declaration import analysis
 from bert_secrets_jax.checks import check_shape
 from bert_secrets_jax.data.encoding import Encoded
@@ -35,8 +35,7 @@ from bert_secrets_jax.measure.statistics import greatest_at
 from bert_secrets_jax.model.weights import Pretrained
 from bert_secrets_jax.names import head_name
 from bert_secrets_jax.runs.call import INPUTS, Call
-from bert_secrets_jax.runs.findings import how_many, noted
-from bert_secrets_jax.runs.result import Result, drawn, framed, given_by
+from bert_secrets_jax.runs.result import Result, drawn, framed, given_by, how_many, noted
 from bert_secrets_jax.stats.corrections import holm
 from bert_secrets_jax.stats.student import LEVEL, reach
 

@@ -17,10 +17,9 @@ from bert_secrets_jax.ablation.embeddings import COSINE, assess_similarities
 from bert_secrets_jax.ablation.masks import describe, with_intact
 from bert_secrets_jax.analyses.common import disabling
 from bert_secrets_jax.analyses.common.disabling import EmbeddingEffects, MaskSets
-from bert_secrets_jax.analyses.common.models import check_several, check_varied
+from bert_secrets_jax.analyses.common.inputs import check_several, check_varied
 from bert_secrets_jax.analyses.declaration import analysis
-from bert_secrets_jax.brief import check_name
-from bert_secrets_jax.checks import check_enough, check_lengths
+from bert_secrets_jax.checks import check_enough, check_lengths, check_name
 from bert_secrets_jax.compute import Compute
 from bert_secrets_jax.data.tasks import Text, as_examples
 from bert_secrets_jax.model.weights import Pretrained

@@ -12,6 +12,7 @@ import numpy as np
 from bert_secrets_jax import paper, plots
 from bert_secrets_jax.analyses import verdicts
 from bert_secrets_jax.analyses.common import marks
+from bert_secrets_jax.analyses.common.inputs import TextSettings
 from bert_secrets_jax.analyses.common.tables import (
     Description,
     Tables,
@@ -21,14 +22,12 @@ from bert_secrets_jax.analyses.common.tables import (
     layers_frame,
     top_head,
 )
-from bert_secrets_jax.analyses.common.texts import TextSettings
 from bert_secrets_jax.analyses.declaration import analysis
 from bert_secrets_jax.data.tasks import Text
 from bert_secrets_jax.measure.catalogue import DEFAULTS, Described, limits_of, named
 from bert_secrets_jax.model.weights import Pretrained
 from bert_secrets_jax.names import head_name
-from bert_secrets_jax.runs.findings import agreement_of_grids, extreme
-from bert_secrets_jax.runs.result import Finding, Result, drawn, framed
+from bert_secrets_jax.runs.result import Finding, Result, agreement_of_grids, drawn, extreme, framed
 
 # The kinds of tokens that a head can attend mostly to.
 _MARKED = ('[CLS]', '[SEP]', 'self', 'previous token', 'next token')

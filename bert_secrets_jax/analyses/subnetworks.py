@@ -19,12 +19,14 @@ from bert_secrets_jax import paper, plots
 from bert_secrets_jax.ablation.masks import describe
 from bert_secrets_jax.ablation.resumable import sweep_examples
 from bert_secrets_jax.ablation.sweep import Swept
-from bert_secrets_jax.analyses.common.learnt import Learnt, learning_test, seeds_not_learnt
-from bert_secrets_jax.analyses.common.models import (
+from bert_secrets_jax.analyses.common.inputs import (
+    Learnt,
     check_varied,
     has_own_layers,
     labels_of,
+    learning_test,
     needs_own_layers,
+    seeds_not_learnt,
 )
 from bert_secrets_jax.analyses.common.tables import Grid, table
 from bert_secrets_jax.analyses.declaration import analysis
@@ -38,8 +40,7 @@ from bert_secrets_jax.pruning import removal as kinds
 from bert_secrets_jax.pruning.curves import fleiss_kappa, masks_by_gradients, sparsest
 from bert_secrets_jax.pruning.removal import GOOD, KINDS
 from bert_secrets_jax.ranges import Part
-from bert_secrets_jax.runs.findings import measured
-from bert_secrets_jax.runs.result import Result, drawn
+from bert_secrets_jax.runs.result import Result, drawn, measured
 from bert_secrets_jax.stats.significance import weighted_scores
 from bert_secrets_jax.stats.student import mean_interval
 

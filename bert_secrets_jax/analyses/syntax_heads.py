@@ -16,6 +16,7 @@ from jaxtyping import Bool, Float
 from bert_secrets_jax import paper, plots
 from bert_secrets_jax.analyses import verdicts
 from bert_secrets_jax.analyses.common import marks
+from bert_secrets_jax.analyses.common.inputs import TextSettings, with_progress
 from bert_secrets_jax.analyses.common.links import beyond
 from bert_secrets_jax.analyses.common.relation_heads import (
     FEWEST,
@@ -29,7 +30,6 @@ from bert_secrets_jax.analyses.common.relation_heads import (
     shares_found,
 )
 from bert_secrets_jax.analyses.common.tables import table
-from bert_secrets_jax.analyses.common.texts import TextSettings, with_progress
 from bert_secrets_jax.analyses.declaration import analysis
 from bert_secrets_jax.data.encoding import bucket, mark
 from bert_secrets_jax.data.treebank import Parse
@@ -47,8 +47,16 @@ from bert_secrets_jax.measure.word_links import ALL, WAYS
 from bert_secrets_jax.model.bert import init_params
 from bert_secrets_jax.model.weights import Pretrained, without_head
 from bert_secrets_jax.plots.kinds import plain_relation
-from bert_secrets_jax.runs.findings import extreme, how_many, noted
-from bert_secrets_jax.runs.result import Finding, HeadMarks, Result, drawn, framed
+from bert_secrets_jax.runs.result import (
+    Finding,
+    HeadMarks,
+    Result,
+    drawn,
+    extreme,
+    framed,
+    how_many,
+    noted,
+)
 from bert_secrets_jax.stats.student import LEVEL, reach
 
 SOURCE = 'Clark et al. 2019, section 4.2, Table 1'

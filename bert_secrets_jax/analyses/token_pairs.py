@@ -20,8 +20,7 @@ from bert_secrets_jax.data.tasks import Text, as_examples
 from bert_secrets_jax.model.embedding import Pooling
 from bert_secrets_jax.model.weights import Pretrained
 from bert_secrets_jax.ranges import CountOrZero
-from bert_secrets_jax.runs.findings import measured
-from bert_secrets_jax.runs.result import Finding, Result, drawn, framed
+from bert_secrets_jax.runs.result import Finding, Result, drawn, framed, measured
 from bert_secrets_jax.stats.scores import quietly
 from bert_secrets_jax.stats.student import mean_interval
 

@@ -18,10 +18,15 @@ from jaxtyping import Float
 from bert_secrets_jax import plots
 from bert_secrets_jax.analyses import verdicts
 from bert_secrets_jax.analyses.common.changes import SOURCE, last_layers
-from bert_secrets_jax.analyses.common.learnt import learnt_nothing, not_learnt
-from bert_secrets_jax.analyses.common.models import needs_own_layers
+from bert_secrets_jax.analyses.common.inputs import (
+    TextSettings,
+    batches_of,
+    learnt_nothing,
+    needs_own_layers,
+    not_learnt,
+    with_progress,
+)
 from bert_secrets_jax.analyses.common.tables import OF_SHARES, Tables, grids_frame, table
-from bert_secrets_jax.analyses.common.texts import TextSettings, batches_of, with_progress
 from bert_secrets_jax.analyses.declaration import analysis
 from bert_secrets_jax.analyses.verdicts import verdict
 from bert_secrets_jax.checks import check_enough
@@ -36,8 +41,7 @@ from bert_secrets_jax.measure.tables import HeadTable
 from bert_secrets_jax.model.bert import init_params
 from bert_secrets_jax.model.weights import Pretrained, check_whole
 from bert_secrets_jax.ranges import Count
-from bert_secrets_jax.runs.findings import measured
-from bert_secrets_jax.runs.result import Finding, Result, drawn, framed
+from bert_secrets_jax.runs.result import Finding, Result, drawn, framed, measured
 from bert_secrets_jax.stats.student import mean_interval
 
 EVERY_SCHEDULE = dataclasses.replace(

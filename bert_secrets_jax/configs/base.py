@@ -4,7 +4,7 @@ from typing import Any
 
 from ml_collections import ConfigDict, config_dict
 
-from bert_secrets_jax.brief import check_name
+from bert_secrets_jax.checks import check_name
 from bert_secrets_jax.configs.schema import SETTINGS
 
 

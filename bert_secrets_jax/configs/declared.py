@@ -8,7 +8,7 @@ import re
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Literal
 
-from bert_secrets_jax.brief import meant
+from bert_secrets_jax.checks import meant
 
 # The groups, and the chapters of the page, in their order.
 GROUPS = ('What heads do', 'Syntax and meaning', 'What training changed', 'What matters')

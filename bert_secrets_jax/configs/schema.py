@@ -13,7 +13,7 @@ from typing import Any
 
 from ml_collections import ConfigDict
 
-from bert_secrets_jax.brief import either, meant, shortened
+from bert_secrets_jax.checks import either, meant, shortened
 from bert_secrets_jax.configs import declared
 from bert_secrets_jax.ranges import Range
 

@@ -8,7 +8,7 @@ import numpy as np
 import scipy.special
 from jaxtyping import Float
 
-from bert_secrets_jax.brief import check_name
+from bert_secrets_jax.checks import check_name
 from bert_secrets_jax.compute import Compute
 from bert_secrets_jax.contributions.layerwise import LAYERWISE, attention_graph, rollout
 from bert_secrets_jax.contributions.norms import shares_of_norms

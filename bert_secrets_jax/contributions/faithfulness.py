@@ -21,7 +21,7 @@ from bert_secrets_jax.ablation.masked_lm import assess_losses
 from bert_secrets_jax.ablation.masks import none
 from bert_secrets_jax.ablation.resumable import encoding_for, sweep_all
 from bert_secrets_jax.ablation.sweep import Descent
-from bert_secrets_jax.brief import brief
+from bert_secrets_jax.checks import brief
 from bert_secrets_jax.compute import Compute
 from bert_secrets_jax.contributions.scores import SIGNED, TokenScores, prediction_weights
 from bert_secrets_jax.data.encoding import Encoded, bucket

@@ -17,14 +17,12 @@ from absl import logging
 from jaxtyping import Array, Bool, Float, Int, Shaped
 
 from bert_secrets_jax.ablation.contexts import on_devices
-from bert_secrets_jax.brief import brief
-from bert_secrets_jax.checks import check_names
-from bert_secrets_jax.compute import Compute
+from bert_secrets_jax.checks import brief, check_names
+from bert_secrets_jax.compute import Compute, fetch
 from bert_secrets_jax.contributions import integrated
 from bert_secrets_jax.contributions.layerwise import LAYERWISE, attention_graph, flow, rollout
 from bert_secrets_jax.data.encoding import Batch, Encoded, bucket, tokenize
 from bert_secrets_jax.data.tasks import Text
-from bert_secrets_jax.devices import fetch
 from bert_secrets_jax.measure.exact import product
 from bert_secrets_jax.measure.relevance import LINEAR, walk_back
 from bert_secrets_jax.model.bert import Bert, BertOutput, check_finite

@@ -22,15 +22,13 @@ from jaxtyping import Bool, Float
 
 from bert_secrets_jax.ablation.contexts import on_devices
 from bert_secrets_jax.ablation.sweep import default_chunk_tokens
-from bert_secrets_jax.brief import brief, check_name
-from bert_secrets_jax.checks import check_enough
-from bert_secrets_jax.compute import Compute
+from bert_secrets_jax.checks import brief, check_enough, check_name
+from bert_secrets_jax.compute import Compute, fetch
 from bert_secrets_jax.contributions import integrated
 from bert_secrets_jax.contributions.faithfulness import kept_tokens, outputs_of, plan_of
 from bert_secrets_jax.contributions.scores import tokens_of
 from bert_secrets_jax.data.encoding import Batch, Encoded, bucket, tokenize
 from bert_secrets_jax.data.tasks import prepared
-from bert_secrets_jax.devices import fetch
 from bert_secrets_jax.model.bert import Bert, check_finite
 from bert_secrets_jax.model.embedding import Pooling
 from bert_secrets_jax.model.weights import Pretrained, check_whole, with_pooling

@@ -29,8 +29,7 @@ from typing import Any
 import numpy as np
 from absl import logging
 
-from bert_secrets_jax.brief import check_name
-from bert_secrets_jax.checks import check_lengths
+from bert_secrets_jax.checks import check_lengths, check_name
 from bert_secrets_jax.data.rows import AnyPath, good_rows
 from bert_secrets_jax.data.tasks import Example
 from bert_secrets_jax.files import of_kind, write_text

@@ -15,7 +15,7 @@ Apache-2.0, like the rest of the project.
 
 import pathlib
 
-from bert_secrets_jax.brief import check_name
+from bert_secrets_jax.checks import check_name
 from bert_secrets_jax.data.tables import read_table
 from bert_secrets_jax.data.tasks import Example
 

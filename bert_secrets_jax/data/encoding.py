@@ -15,8 +15,7 @@ import numpy as np
 from absl import logging
 from jaxtyping import Int, Shaped
 
-from bert_secrets_jax.brief import brief, tree
-from bert_secrets_jax.checks import check_different, check_enough, check_lengths
+from bert_secrets_jax.checks import brief, check_different, check_enough, check_lengths, tree
 from bert_secrets_jax.data.annotation import (
     Annotation,
     align,

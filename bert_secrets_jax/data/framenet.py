@@ -16,7 +16,7 @@ from typing import Any, Literal
 import numpy as np
 from absl import logging
 
-from bert_secrets_jax.brief import check_name
+from bert_secrets_jax.checks import check_name
 from bert_secrets_jax.data.annotation import (
     Annotation,
     Link,

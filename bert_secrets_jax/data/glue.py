@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from bert_secrets_jax.brief import check_name
+from bert_secrets_jax.checks import check_name
 from bert_secrets_jax.data.rows import AnyPath
 from bert_secrets_jax.data.tables import read_table
 from bert_secrets_jax.data.tasks import Example, Task, get_task

@@ -13,7 +13,7 @@ import jax
 import numpy as np
 from jaxtyping import Bool, Int
 
-from bert_secrets_jax.brief import brief
+from bert_secrets_jax.checks import brief
 from bert_secrets_jax.data.encoding import WORD, Batch, bucket, check_tokens, tokenize
 from bert_secrets_jax.data.tasks import Text, as_examples
 from bert_secrets_jax.ranges import Part, check_ranges

@@ -5,7 +5,7 @@ import pathlib
 from collections.abc import Sequence
 from typing import Any
 
-from bert_secrets_jax.brief import shortened
+from bert_secrets_jax.checks import shortened
 from bert_secrets_jax.data.rows import AnyPath, Lines, check_texts, good_rows
 from bert_secrets_jax.data.tables import table_rows
 

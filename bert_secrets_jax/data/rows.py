@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from absl import logging
 
-from bert_secrets_jax.brief import check_name, meant
+from bert_secrets_jax.checks import check_name, meant
 from bert_secrets_jax.files import of_kind, open_decompressed, parse_json, without_compression
 
 Read = TypeVar('Read')

@@ -8,8 +8,7 @@ import pathlib
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
-from bert_secrets_jax.brief import meant, shortened
-from bert_secrets_jax.checks import check_different
+from bert_secrets_jax.checks import check_different, meant, shortened
 from bert_secrets_jax.data.rows import LONGEST, AnyPath, Lines, Row, good_rows, some_of
 from bert_secrets_jax.data.tasks import MOST_CLASSES, Example
 from bert_secrets_jax.files import long_fields, without_compression

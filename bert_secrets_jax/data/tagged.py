@@ -7,8 +7,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Int32
 
-from bert_secrets_jax.brief import check_name, shortened
-from bert_secrets_jax.checks import check_lengths
+from bert_secrets_jax.checks import check_lengths, check_name, shortened
 from bert_secrets_jax.data.encoding import Encoded
 from bert_secrets_jax.data.rows import AnyPath, good_rows
 from bert_secrets_jax.data.tasks import Example, Placed

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import numpy as np
 from absl import logging
 
-from bert_secrets_jax.brief import check_name
+from bert_secrets_jax.checks import check_name
 from bert_secrets_jax.model.config import BertConfig
 from bert_secrets_jax.model.embedding import Pooling
 

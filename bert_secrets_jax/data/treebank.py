@@ -13,8 +13,7 @@ from typing import Any
 
 from absl import logging
 
-from bert_secrets_jax.brief import check_name, shortened
-from bert_secrets_jax.checks import check_lengths
+from bert_secrets_jax.checks import check_lengths, check_name, shortened
 from bert_secrets_jax.data.annotation import Annotation, Link, Span, words_of_pieces
 from bert_secrets_jax.data.encoding import WORD, Encoded, tokenize
 from bert_secrets_jax.data.rows import AnyPath, Lines, Row, good_rows

@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from typing import Annotated
 
 from bert_secrets_jax.arguments import ARGUMENTS
-from bert_secrets_jax.brief import check_name
-from bert_secrets_jax.checks import check_different, check_rules
+from bert_secrets_jax.checks import check_different, check_name, check_rules
 from bert_secrets_jax.finetune import optimizers
 from bert_secrets_jax.model.config import BertConfig
 from bert_secrets_jax.names import named_parts

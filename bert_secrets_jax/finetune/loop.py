@@ -17,7 +17,7 @@ import jax
 import numpy as np
 from absl import logging
 
-from bert_secrets_jax.devices import fetch
+from bert_secrets_jax.compute import fetch
 from bert_secrets_jax.finetune.checkpoints import Checkpoints, Memory, Record
 from bert_secrets_jax.progress import progress
 

@@ -13,7 +13,7 @@ from absl import logging
 from jaxtyping import Float
 
 from bert_secrets_jax import files
-from bert_secrets_jax.brief import brief, check_name, tree
+from bert_secrets_jax.checks import brief, check_name, tree
 from bert_secrets_jax.finetune.checkpoints import curves
 from bert_secrets_jax.finetune.metrics import described, interval, tested
 from bert_secrets_jax.finetune.optimizers import MEASURES, recorded_steps

@@ -15,8 +15,7 @@ import numpy as np
 from jax.sharding import Mesh
 from jaxtyping import Array, Float
 
-from bert_secrets_jax.brief import check_name
-from bert_secrets_jax.checks import check_enough
+from bert_secrets_jax.checks import check_enough, check_name
 from bert_secrets_jax.data.encoding import Encoded, Paired, bucket, tokenize
 from bert_secrets_jax.data.tasks import Example, Text, as_examples, prepared
 from bert_secrets_jax.finetune.config import FinetuneConfig, listed_seeds

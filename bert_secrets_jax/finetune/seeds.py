@@ -14,8 +14,8 @@ from absl import logging
 from jax.sharding import Mesh
 from jaxtyping import Array, Float
 
+from bert_secrets_jax.compute import fetch
 from bert_secrets_jax.data.encoding import in_order
-from bert_secrets_jax.devices import fetch
 from bert_secrets_jax.finetune import optimizers
 from bert_secrets_jax.finetune.config import FinetuneConfig, listed_seeds
 from bert_secrets_jax.finetune.loop import Rows, TrainState

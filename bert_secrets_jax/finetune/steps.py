@@ -18,8 +18,8 @@ import optax
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jaxtyping import Array, Float, Float32, Int, Key, Num
 
+from bert_secrets_jax.compute import DATA, SEEDS, fetch, place, replicate
 from bert_secrets_jax.data import encoding
-from bert_secrets_jax.devices import DATA, SEEDS, fetch, place, replicate
 from bert_secrets_jax.finetune import loop
 from bert_secrets_jax.finetune.config import FinetuneConfig
 from bert_secrets_jax.finetune.loop import Rows, TrainState

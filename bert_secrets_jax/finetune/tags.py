@@ -11,7 +11,7 @@ import numpy as np
 from absl import logging
 from jaxtyping import Float, Int32
 
-from bert_secrets_jax.brief import meant
+from bert_secrets_jax.checks import meant
 from bert_secrets_jax.data.encoding import Encoded
 from bert_secrets_jax.data.tagged import Tagged, first_pieces
 from bert_secrets_jax.finetune.losses import NONE

@@ -21,13 +21,12 @@ from absl import logging
 from jax.sharding import Mesh
 
 from bert_secrets_jax import processes
-from bert_secrets_jax.brief import check_name
-from bert_secrets_jax.checks import check_different, check_enough
+from bert_secrets_jax.checks import check_different, check_enough, check_name
+from bert_secrets_jax.compute import fetch
 from bert_secrets_jax.data.encoding import bucket, tokenize
 from bert_secrets_jax.data.questions import Question
 from bert_secrets_jax.data.tagged import Tagged
 from bert_secrets_jax.data.tasks import MOST_CLASSES, Example, as_examples, draw
-from bert_secrets_jax.devices import fetch
 from bert_secrets_jax.files import of_kind, read_record, write_record
 from bert_secrets_jax.finetune import answers, outcome, tags
 from bert_secrets_jax.finetune.config import FinetuneConfig, listed_seeds

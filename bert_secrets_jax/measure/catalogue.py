@@ -19,8 +19,7 @@ from typing import Any, TypeVar, cast
 
 from jax.sharding import Mesh
 
-from bert_secrets_jax.brief import meant
-from bert_secrets_jax.checks import check_different
+from bert_secrets_jax.checks import check_different, meant
 from bert_secrets_jax.data.encoding import Batch
 from bert_secrets_jax.measure import statistics
 from bert_secrets_jax.measure.links import directions

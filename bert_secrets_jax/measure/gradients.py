@@ -22,7 +22,7 @@ import optax
 from jax.sharding import Mesh
 from jaxtyping import Array, Float, Shaped
 
-from bert_secrets_jax.brief import check_name
+from bert_secrets_jax.checks import check_name
 from bert_secrets_jax.data.encoding import Batch
 from bert_secrets_jax.data.masking import MaskedBatch
 from bert_secrets_jax.measure.exact import product

@@ -30,7 +30,7 @@ from absl import logging
 from jaxtyping import Bool, Float, Int
 
 from bert_secrets_jax.arguments import checked
-from bert_secrets_jax.brief import check_name, meant
+from bert_secrets_jax.checks import check_name, meant
 from bert_secrets_jax.data.annotation import RANDOM
 from bert_secrets_jax.data.encoding import Encoded
 from bert_secrets_jax.measure import nulls

@@ -23,8 +23,7 @@ from typing import Literal
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from bert_secrets_jax.brief import check_name
-from bert_secrets_jax.checks import check_shape
+from bert_secrets_jax.checks import check_name, check_shape
 from bert_secrets_jax.data.annotation import fill_up
 from bert_secrets_jax.data.encoding import Encoded
 

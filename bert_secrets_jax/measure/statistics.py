@@ -26,7 +26,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
-from bert_secrets_jax.brief import check_name
+from bert_secrets_jax.checks import check_name
 from bert_secrets_jax.data.annotation import NOTEBOOK, RANDOM
 from bert_secrets_jax.data.encoding import WORD
 from bert_secrets_jax.measure.exact import product

@@ -16,10 +16,9 @@ from absl import logging
 from jax.sharding import Mesh
 from jaxtyping import Array, Float
 
-from bert_secrets_jax.brief import meant
-from bert_secrets_jax.checks import check_enough
+from bert_secrets_jax.checks import check_enough, meant
+from bert_secrets_jax.compute import DATA, fetch, replicate, split
 from bert_secrets_jax.data.encoding import Batch, in_order, listed
-from bert_secrets_jax.devices import DATA, fetch, replicate, split
 from bert_secrets_jax.measure.tables import HeadTable
 from bert_secrets_jax.model.attention import MAP_BASELINES, check_baseline
 from bert_secrets_jax.model.bert import Bert

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from jaxtyping import Float
 
-from bert_secrets_jax.brief import brief
+from bert_secrets_jax.checks import brief
 from bert_secrets_jax.measure.colours import Colours
 from bert_secrets_jax.names import head_name
 

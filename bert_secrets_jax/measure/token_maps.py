@@ -9,8 +9,7 @@ import jax
 import numpy as np
 from jaxtyping import Float, Int, Shaped
 
-from bert_secrets_jax.brief import brief, tree
-from bert_secrets_jax.checks import check_shape
+from bert_secrets_jax.checks import brief, check_shape, tree
 from bert_secrets_jax.data.encoding import BUCKETS, Encoded
 from bert_secrets_jax.measure.stream import MapsOf, learned_maps
 from bert_secrets_jax.measure.words import word_maps

@@ -14,8 +14,7 @@ import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
-from bert_secrets_jax.brief import brief
-from bert_secrets_jax.checks import check_shape
+from bert_secrets_jax.checks import brief, check_shape
 from bert_secrets_jax.model.attention import check_padding
 from bert_secrets_jax.model.config import MASKED_LM, BertConfig
 from bert_secrets_jax.model.encoder import Embeddings, layers_of

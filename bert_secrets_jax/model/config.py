@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from importlib import resources
 from typing import Annotated, Any, Literal, get_args
 
-from bert_secrets_jax.brief import check_name, either, shortened
+from bert_secrets_jax.checks import check_name, either, shortened
 from bert_secrets_jax.model.embedding import Pooling
 from bert_secrets_jax.model.families import FAMILIES
 from bert_secrets_jax.model.families.family import Family

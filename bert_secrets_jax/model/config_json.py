@@ -5,7 +5,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
-from bert_secrets_jax.brief import either, shortened
+from bert_secrets_jax.checks import either, shortened
 from bert_secrets_jax.model.config import (
     CHOICES,
     CLASSES,

@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from bert_secrets_jax.brief import check_name, shortened
+from bert_secrets_jax.checks import check_name, shortened
 from bert_secrets_jax.files import of_kind, read_json, write_atomically
 
 MEAN, CLS, MAX = 'mean', 'cls', 'max'

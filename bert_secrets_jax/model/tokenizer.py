@@ -12,7 +12,7 @@ from typing import Any, cast
 import numpy as np
 from absl import logging
 
-from bert_secrets_jax.brief import summary
+from bert_secrets_jax.checks import summary
 from bert_secrets_jax.files import of_kind, read_bytes, read_json, read_text
 from bert_secrets_jax.model.config import BertConfig
 

@@ -13,8 +13,7 @@ import numpy as np
 import safetensors.numpy
 from absl import logging
 
-from bert_secrets_jax.brief import tree
-from bert_secrets_jax.checks import check_enough
+from bert_secrets_jax.checks import check_enough, tree
 from bert_secrets_jax.files import sha256, write_atomically, write_json
 from bert_secrets_jax.model import hub
 from bert_secrets_jax.model.bert import (

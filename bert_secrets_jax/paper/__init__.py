@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float64
 
-from bert_secrets_jax.brief import check_name
+from bert_secrets_jax.checks import check_name
 from bert_secrets_jax.stats.correlations import spearman as spearman
 
 TASKS = ('MRPC', 'STS-B', 'SST-2', 'QQP', 'RTE', 'QNLI', 'MNLI')

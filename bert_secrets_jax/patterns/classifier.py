@@ -27,7 +27,7 @@ import safetensors
 import safetensors.numpy
 from jaxtyping import Array, Float, Int
 
-from bert_secrets_jax.brief import check_name
+from bert_secrets_jax.checks import check_name
 from bert_secrets_jax.files import checksum, open_regular, parse_json, write_atomically
 from bert_secrets_jax.measure.catalogue import Described
 from bert_secrets_jax.measure.exact import product

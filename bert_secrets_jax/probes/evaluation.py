@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Float32, Int32
 
-from bert_secrets_jax.brief import brief
+from bert_secrets_jax.checks import brief
 from bert_secrets_jax.data.treebank import Parse
 from bert_secrets_jax.model.weights import Pretrained
 from bert_secrets_jax.probes import sentences

@@ -21,8 +21,7 @@ import optax
 from absl import logging
 from jaxtyping import Array, Float, Int
 
-from bert_secrets_jax.brief import brief, check_name
-from bert_secrets_jax.checks import check_different, check_enough
+from bert_secrets_jax.checks import brief, check_different, check_enough, check_name
 from bert_secrets_jax.data.treebank import Parse
 from bert_secrets_jax.files import fingerprint
 from bert_secrets_jax.finetune import loop

@@ -13,8 +13,7 @@ import numpy as np
 from absl import logging
 from jaxtyping import Float32, Int32
 
-from bert_secrets_jax.brief import brief, shortened
-from bert_secrets_jax.checks import check_shape
+from bert_secrets_jax.checks import brief, check_shape, shortened
 from bert_secrets_jax.data.rows import Lines, Row, good_rows
 from bert_secrets_jax.data.tables import NUMBER
 

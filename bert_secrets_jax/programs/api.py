@@ -12,11 +12,10 @@ from absl import logging
 from flax.traverse_util import flatten_dict
 
 from bert_secrets_jax.analyses.comparison import Comparison, comparison
-from bert_secrets_jax.brief import MENDABLE, summary
-from bert_secrets_jax.checks import check_enough, check_rules
+from bert_secrets_jax.checks import MENDABLE, check_enough, check_rules, summary
+from bert_secrets_jax.compute import enable_cache
 from bert_secrets_jax.configs import base
 from bert_secrets_jax.data.tasks import Example, Text, as_examples
-from bert_secrets_jax.devices import enable_cache
 from bert_secrets_jax.extras import require
 from bert_secrets_jax.files import read_json, write_atomically
 from bert_secrets_jax.finetune.metrics import metrics_for

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from ml_collections import ConfigDict
 
-from bert_secrets_jax.brief import MENDABLE, check_name, meant, shortened, summary, without_endless
+from bert_secrets_jax.checks import MENDABLE, check_name, meant, shortened, summary, without_endless
 from bert_secrets_jax.configs import base, declared
 from bert_secrets_jax.configs.schema import SETTINGS
 from bert_secrets_jax.programs.settings import as_flags, assign, matching, set_texts, settings_text

@@ -12,10 +12,10 @@ from absl import flags, logging
 from ml_collections import ConfigDict
 
 from bert_secrets_jax import processes
-from bert_secrets_jax.brief import MENDABLE
+from bert_secrets_jax.checks import MENDABLE
+from bert_secrets_jax.compute import enable_cache
 from bert_secrets_jax.configs import schema
 from bert_secrets_jax.data.rows import some_of
-from bert_secrets_jax.devices import enable_cache
 from bert_secrets_jax.files import open_regular
 from bert_secrets_jax.local import serve_until_stopped
 from bert_secrets_jax.programs.api import compare_runs

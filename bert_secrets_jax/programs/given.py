@@ -24,13 +24,12 @@ from ml_collections import ConfigDict
 
 from bert_secrets_jax import processes
 from bert_secrets_jax.analyses.declaration import ANALYSES, Analysis, nothing
-from bert_secrets_jax.brief import MENDABLE
-from bert_secrets_jax.compute import Compute
+from bert_secrets_jax.checks import MENDABLE
+from bert_secrets_jax.compute import Compute, make_mesh
 from bert_secrets_jax.configs.schema import numbers_in, parse_axes
 from bert_secrets_jax.data.encoding import bucket, knows_words, tokenize
 from bert_secrets_jax.data.language import foreign_language, language_of
 from bert_secrets_jax.data.tasks import Example, draw, examples_of, get_task
-from bert_secrets_jax.devices import make_mesh
 from bert_secrets_jax.files import read_record, write_record
 from bert_secrets_jax.finetune.outcome import OUTCOME
 from bert_secrets_jax.measure.stream import learned_maps, maps_in

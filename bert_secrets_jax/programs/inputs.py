@@ -5,8 +5,7 @@ import pathlib
 
 from ml_collections import ConfigDict
 
-from bert_secrets_jax.brief import summary
-from bert_secrets_jax.checks import check_different
+from bert_secrets_jax.checks import check_different, summary
 from bert_secrets_jax.configs import schema
 from bert_secrets_jax.configs.schema import SETTINGS
 from bert_secrets_jax.data.corpus import LABELS, read_corpus

@@ -9,9 +9,8 @@ from bert_secrets_jax import plots
 from bert_secrets_jax.files import differing, sealed, sha256, write_csv, write_json
 from bert_secrets_jax.report.page import Part, Picture, figure_numbers, file_name
 from bert_secrets_jax.runs import store
-from bert_secrets_jax.runs.findings import findings_frame
 from bert_secrets_jax.runs.folder import MANIFEST, describe_versions, read_manifest
-from bert_secrets_jax.runs.result import Result
+from bert_secrets_jax.runs.result import Result, findings_frame
 from bert_secrets_jax.runs.run import digest
 
 

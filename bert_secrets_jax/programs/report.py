@@ -19,7 +19,7 @@ from bert_secrets_jax.analyses.common.effects import MATTER
 from bert_secrets_jax.analyses.comparison import comparison
 from bert_secrets_jax.analyses.declaration import ANALYSES as SECTIONS
 from bert_secrets_jax.analyses.patterns import CHANGED_HEADS
-from bert_secrets_jax.brief import MENDABLE, TooFewTextsError, summary
+from bert_secrets_jax.checks import MENDABLE, TooFewTextsError, summary
 from bert_secrets_jax.configs.declared import GROUPS, refuse_unknown
 from bert_secrets_jax.extras import require
 from bert_secrets_jax.files import read_json, write_text

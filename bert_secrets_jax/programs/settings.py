@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from ml_collections import ConfigDict
 
-from bert_secrets_jax.brief import meant
+from bert_secrets_jax.checks import meant
 from bert_secrets_jax.configs.schema import SETTINGS, Setting
 
 # The flags of `bert-secrets` that are settings.

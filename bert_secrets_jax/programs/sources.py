@@ -15,7 +15,7 @@ from absl import logging
 
 from bert_secrets_jax import processes
 from bert_secrets_jax.analyses.attention_change import for_reading
-from bert_secrets_jax.analyses.common.texts import (
+from bert_secrets_jax.analyses.common.inputs import (
     TextSettings,
     batches_of,
     encoded_of,
@@ -23,16 +23,14 @@ from bert_secrets_jax.analyses.common.texts import (
     with_progress,
 )
 from bert_secrets_jax.analyses.declaration import ANALYSES
-from bert_secrets_jax.brief import MENDABLE
-from bert_secrets_jax.checks import check_rules
-from bert_secrets_jax.compute import Compute
+from bert_secrets_jax.checks import MENDABLE, check_rules
+from bert_secrets_jax.compute import SEEDS, Compute, make_mesh
 from bert_secrets_jax.data.corpus import similarity_sample
 from bert_secrets_jax.data.language import language_of
 from bert_secrets_jax.data.linguistics import annotate, annotations_file
 from bert_secrets_jax.data.masking import Masking
 from bert_secrets_jax.data.tasks import examples_of, joined, unseen
 from bert_secrets_jax.data.treebank import read_treebank, treebank_sample
-from bert_secrets_jax.devices import SEEDS, make_mesh
 from bert_secrets_jax.files import sha256
 from bert_secrets_jax.finetune.config import FinetuneConfig
 from bert_secrets_jax.finetune.outcome import OUTCOME, Finetuned, mend_tables

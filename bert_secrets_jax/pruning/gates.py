@@ -28,9 +28,9 @@ import optax
 from jax.sharding import Mesh
 from jaxtyping import Array, Float, Key, Real
 
-from bert_secrets_jax.brief import brief
+from bert_secrets_jax.checks import brief
+from bert_secrets_jax.compute import fetch, replicate
 from bert_secrets_jax.data.tasks import Example, check_labels_inputs
-from bert_secrets_jax.devices import fetch, replicate
 from bert_secrets_jax.finetune import loop
 from bert_secrets_jax.finetune.config import FinetuneConfig, Number, Rate, listed_seeds
 from bert_secrets_jax.finetune.losses import loss_per_example

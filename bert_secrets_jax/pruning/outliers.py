@@ -24,7 +24,7 @@ from bert_secrets_jax.ablation.contexts import on_devices
 from bert_secrets_jax.ablation.layers import Static, read_words
 from bert_secrets_jax.ablation.masked_lm import losses_of_texts
 from bert_secrets_jax.ablation.sweep import default_chunk_tokens, one_behind
-from bert_secrets_jax.brief import brief
+from bert_secrets_jax.checks import brief
 from bert_secrets_jax.compute import Compute
 from bert_secrets_jax.contributions.scores import check_classifies
 from bert_secrets_jax.data.encoding import Batch, encode, in_order

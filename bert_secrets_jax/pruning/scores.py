@@ -12,8 +12,7 @@ from jaxtyping import Float
 
 from bert_secrets_jax.ablation.masks import single_heads, with_intact
 from bert_secrets_jax.ablation.resumable import sweep_examples
-from bert_secrets_jax.brief import check_name
-from bert_secrets_jax.checks import check_names
+from bert_secrets_jax.checks import check_name, check_names
 from bert_secrets_jax.compute import Compute, Encoding
 from bert_secrets_jax.data.encoding import bucket, tokenize, with_labels
 from bert_secrets_jax.data.tasks import Example

@@ -21,8 +21,7 @@ import numpy as np
 from jaxtyping import Float, Int, Num, Real
 
 from bert_secrets_jax.ablation.resumable import sweep_examples
-from bert_secrets_jax.brief import brief
-from bert_secrets_jax.checks import check_shape
+from bert_secrets_jax.checks import brief, check_shape
 from bert_secrets_jax.compute import Compute
 from bert_secrets_jax.data.tasks import Text, as_examples, check_labels_inputs
 from bert_secrets_jax.finetune.losses import losses_of

@@ -27,8 +27,7 @@ from bert_secrets_jax.plots.kinds import TABLE, in_words, plain_relation
 from bert_secrets_jax.report.atlas import atlas, drawn_alike, kinds
 from bert_secrets_jax.report.explorer import Explorer
 from bert_secrets_jax.report.templates import Fields, Heads, render
-from bert_secrets_jax.runs.findings import findings_frame
-from bert_secrets_jax.runs.result import LEGIBLE_ROWS, Finding, Result, image
+from bert_secrets_jax.runs.result import LEGIBLE_ROWS, Finding, Result, findings_frame, image
 
 if TYPE_CHECKING:
     import pandas

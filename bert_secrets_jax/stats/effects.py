@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import numpy as np
 from jaxtyping import Bool, Float, Shaped
 
-from bert_secrets_jax.brief import brief, check_name
+from bert_secrets_jax.checks import brief, check_name
 from bert_secrets_jax.stats.agreement import Agreement
 from bert_secrets_jax.stats.scores import PerMask
 from bert_secrets_jax.stats.student import LEVEL

@@ -22,7 +22,7 @@ import numpy as np
 import scipy.stats
 from jaxtyping import Float, Real
 
-from bert_secrets_jax.brief import check_name
+from bert_secrets_jax.checks import check_name
 from bert_secrets_jax.stats import confusion, student
 from bert_secrets_jax.stats.confusion import score_of_sums, summands
 from bert_secrets_jax.stats.intervals import count, score_limits

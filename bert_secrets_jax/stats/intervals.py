@@ -15,7 +15,7 @@ import dataclasses
 import numpy as np
 from jaxtyping import Float, Int
 
-from bert_secrets_jax.brief import check_name
+from bert_secrets_jax.checks import check_name
 from bert_secrets_jax.stats import confusion
 from bert_secrets_jax.stats.scores import PerExample, PerMask, Predictions, bisected, check
 from bert_secrets_jax.stats.student import p_above, reach

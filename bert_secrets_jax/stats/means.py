@@ -13,7 +13,7 @@ from collections.abc import Sequence
 import numpy as np
 from jaxtyping import Float
 
-from bert_secrets_jax.brief import shortened
+from bert_secrets_jax.checks import shortened
 from bert_secrets_jax.stats.corrections import benjamini_hochberg, calibrated_count, max_t
 from bert_secrets_jax.stats.effects import Effects, Outcome
 from bert_secrets_jax.stats.influence import limits, p_unseen, share_unseen

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Bool, Float, Real
 
-from bert_secrets_jax.brief import check_name
+from bert_secrets_jax.checks import check_name
 from bert_secrets_jax.stats import confusion
 from bert_secrets_jax.stats.confusion import ROUNDING as ROUNDING
 from bert_secrets_jax.stats.confusion import score_of_sums, summands

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from bert_secrets_jax.arguments import checked
-from bert_secrets_jax.brief import check_name
+from bert_secrets_jax.checks import check_name
 from bert_secrets_jax.stats import confusion, influence
 from bert_secrets_jax.stats.confusion import score_of_sums, summands
 from bert_secrets_jax.stats.corrections import benjamini_hochberg as benjamini_hochberg

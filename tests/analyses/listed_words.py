@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 import pandas
 
+from bert_secrets_jax.analyses.common.inputs import TextSettings
 from bert_secrets_jax.analyses.common.tables import Tables, heads_frame
-from bert_secrets_jax.analyses.common.texts import TextSettings
 from bert_secrets_jax.analyses.declaration import analysis
 from bert_secrets_jax.data.annotation import Annotation, Span
 from bert_secrets_jax.data.tasks import Text, as_examples
@@ -16,8 +16,7 @@ from bert_secrets_jax.measure.catalogue import Described
 from bert_secrets_jax.measure.statistics import attention_to
 from bert_secrets_jax.model.weights import Pretrained
 from bert_secrets_jax.runs.call import Call, an_input, call
-from bert_secrets_jax.runs.findings import extreme
-from bert_secrets_jax.runs.result import HeadMarks, Result
+from bert_secrets_jax.runs.result import HeadMarks, Result, extreme
 
 TITLE = 'attention to listed words'
 STATISTIC = Described(TITLE, TITLE, attention_to('listed'), unit='attention', features=('listed',))

@@ -59,14 +59,14 @@ def test_links_mark_heads_above_places_of_all_kinds():
 
     real = [[True, False]]
     tests = {'verb to subject': of([[0.4, 0.9]], real), 'subject to verb': of([[0.5, 0.1]], real)}
-    (found,) = marks.mark_links(tests)
+    (found,) = links.mark_links(tests)
     # The stronger of two links; the greatest attention alone is no mark.
     assert found.marks.tolist() == [['subject to verb', '']]
     assert found.sentences[0, 0].startswith('Attends 0.40 from verb to subject, more than position')
     # A significant effect of next to nothing is told, and is no mark.
-    (small,) = marks.mark_links({'verb to subject': of([[0.06, 0.9]], real, 0.04)})
+    (small,) = links.mark_links({'verb to subject': of([[0.06, 0.9]], real, 0.04)})
     assert small.marks.tolist() == [['', '']] and small.sentences[0, 0]
-    assert marks.mark_links({}) == [] and '0.05 more of its attention' in small.bound
+    assert links.mark_links({}) == [] and '0.05 more of its attention' in small.bound
 
 
 def test_heads_that_follow_a_link_are_named():

@@ -8,7 +8,7 @@ import pytest
 
 import bert_secrets_jax as bs
 from bert_secrets_jax.analyses.patching import BOTH, assess_changes, directions_of, pairs_of
-from bert_secrets_jax.brief import TooFewTextsError
+from bert_secrets_jax.checks import TooFewTextsError
 from bert_secrets_jax.model.heads import unit_length
 from tests.conftest import WORDS
 

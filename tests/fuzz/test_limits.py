@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import bert_secrets_jax as bs
-from bert_secrets_jax.brief import summary
+from bert_secrets_jax.checks import summary
 from bert_secrets_jax.data.treebank import encode_parses
 from bert_secrets_jax.finetune.config import listed_seeds
 from tests.conftest import rarely

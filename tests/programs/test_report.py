@@ -8,7 +8,7 @@ import numpy as np
 import pandas
 import pytest
 
-from bert_secrets_jax.brief import TooFewTextsError
+from bert_secrets_jax.checks import TooFewTextsError
 from bert_secrets_jax.configs import base
 from bert_secrets_jax.programs import inputs, report
 from bert_secrets_jax.programs.given import Pace, Study

@@ -19,9 +19,15 @@ from bert_secrets_jax.ablation.outcomes import assess_outcomes
 from bert_secrets_jax.ablation.resumable import sweep_examples
 from bert_secrets_jax.ablation.sweep import Swept
 from bert_secrets_jax.analyses.common import effects, marks
-from bert_secrets_jax.analyses.common.learnt import Learnt, if_not_learnt, learning_test
-from bert_secrets_jax.analyses.common.models import check_alike, check_several, labels_of
-from bert_secrets_jax.brief import check_name
+from bert_secrets_jax.analyses.common.inputs import (
+    Learnt,
+    check_alike,
+    check_several,
+    if_not_learnt,
+    labels_of,
+    learning_test,
+)
+from bert_secrets_jax.checks import check_name
 from bert_secrets_jax.compute import Compute
 from bert_secrets_jax.data.encoding import encode
 from bert_secrets_jax.data.tasks import Example, Text

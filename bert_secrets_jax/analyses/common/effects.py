@@ -17,8 +17,7 @@ from bert_secrets_jax.ablation.masked_lm import assess_losses
 from bert_secrets_jax.finetune.metrics import TITLES
 from bert_secrets_jax.measure.colours import Colours
 from bert_secrets_jax.names import counted, head_name
-from bert_secrets_jax.runs.findings import how_many, measured
-from bert_secrets_jax.runs.result import Figures, Finding, Result, drawn, framed
+from bert_secrets_jax.runs.result import Figures, Finding, Result, drawn, framed, how_many, measured
 from bert_secrets_jax.stats.effects import BETTER, MATTERS, NO_MATTER, OPEN, WORSE, Effects, loss_in
 from bert_secrets_jax.stats.student import LEVEL
 

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 from bert_secrets_jax import plots
+from bert_secrets_jax.analyses.common import marks
 from bert_secrets_jax.analyses.common.tables import (
     OF_SHARES,
     Tables,
@@ -14,6 +15,7 @@ from bert_secrets_jax.analyses.common.tables import (
     table,
     tops,
 )
+from bert_secrets_jax.analyses.verdicts.claims import FRAMES
 from bert_secrets_jax.measure.catalogue import notebook
 from bert_secrets_jax.measure.links import (
     CLASSES,
@@ -25,8 +27,7 @@ from bert_secrets_jax.measure.links import (
     offset_histogram,
 )
 from bert_secrets_jax.names import head_name
-from bert_secrets_jax.runs.findings import extreme, how_many, told
-from bert_secrets_jax.runs.result import Finding, framed
+from bert_secrets_jax.runs.result import Finding, HeadMarks, Result, extreme, framed, how_many, told
 
 UNIT = 'share of attention'
 PLACES = {
@@ -47,6 +48,23 @@ _COLUMNS = {
     'detectable_excess': 'detectable',
 }
 Tests = Mapping[str, LinkTest]
+
+
+class Linked(Result):
+    """The attention along links between words.
+
+    Attributes:
+      tests: The attention along the links compared with other places, by direction ('verb to
+        subject'). Directions along which no text has a link are left out.
+      tables: The tables of the same attention by direction, in the readings of the paper and, where
+        there is one, of the notebook ('verb to subject (notebook)').
+    """
+
+    tests: Tests
+    tables: Tables
+
+    def head_marks(self):
+        return mark_links(self.tests)
 
 
 def kinds_of(test: LinkTest) -> list[str]:
@@ -212,6 +230,31 @@ def _closest(test: LinkTest, head: tuple[int, int]) -> str | None:
         if test.nulls[kind].links and not np.isnan(test.nulls[kind].mean[head])
     ]
     return max(compared, key=lambda kind: test.nulls[kind].familywise[head], default=None)
+
+
+def mark_links(tests: Tests) -> list[HeadMarks]:
+    """Mark heads that attend along links clearly more than at places of all kinds.
+
+    Significantly is not enough: the difference must be one that the claims on links ask for.
+    """
+    if not tests:
+        return []
+    found = []
+    for title, test in tests.items():
+        excess = np.min([null.excess.mean for null in test.nulls.values()], axis=0)
+        for head in map(tuple, np.argwhere(test.real).tolist()):
+            score = float(test.table.mean[head])
+            said = (
+                f'Attends {score:.2f} from {title}, more than {beyond(kinds_of(test))} explains '
+                f'(corrected p = {test.familywise[head]:.2g}).'
+            )
+            found.append((head, said, title, score * (excess[head] >= FRAMES.threshold)))
+    bound = f'at least {FRAMES.threshold:.2f} more of its attention to a link than elsewhere'
+    shown, sentences = marks.strongest(next(iter(tests.values())).real.shape, found)
+    about = {'rank': marks.LINK, 'bound': bound}
+    return [
+        HeadMarks(title='follows a link', drawn='colour', marks=shown, sentences=sentences, **about)
+    ]
 
 
 def draw_grids(tests: Tests, caption: str):

@@ -9,9 +9,7 @@ import numpy as np
 from jaxtyping import Float
 
 from bert_secrets_jax.analyses.common.effects import notes_of, title_of
-from bert_secrets_jax.analyses.common.links import Tests, beyond, kinds_of
 from bert_secrets_jax.analyses.common.tables import greatest, worded
-from bert_secrets_jax.analyses.verdicts.claims import FRAMES
 from bert_secrets_jax.measure.tables import HeadTable
 from bert_secrets_jax.runs.result import HeadMarks
 from bert_secrets_jax.stats.effects import Effects
@@ -22,31 +20,6 @@ LINK, SHARE, PATTERN = range(3)
 OVER_SEEDS, ONE_MODEL, MASKED_LM, SIMILARITY = range(4)
 # A head attends mostly to what gets at least half of its attention.
 MOSTLY = 0.5
-
-
-def mark_links(tests: Tests) -> list[HeadMarks]:
-    """Mark heads that attend along links clearly more than at places of all kinds.
-
-    Significantly is not enough: the difference must be one that the claims on links ask for.
-    """
-    if not tests:
-        return []
-    found = []
-    for title, test in tests.items():
-        excess = np.min([null.excess.mean for null in test.nulls.values()], axis=0)
-        for head in map(tuple, np.argwhere(test.real).tolist()):
-            score = float(test.table.mean[head])
-            said = (
-                f'Attends {score:.2f} from {title}, more than {beyond(kinds_of(test))} explains '
-                f'(corrected p = {test.familywise[head]:.2g}).'
-            )
-            found.append((head, said, title, score * (excess[head] >= FRAMES.threshold)))
-    bound = f'at least {FRAMES.threshold:.2f} more of its attention to a link than elsewhere'
-    marks, sentences = strongest(next(iter(tests.values())).real.shape, found)
-    about = {'rank': LINK, 'bound': bound}
-    return [
-        HeadMarks(title='follows a link', drawn='colour', marks=marks, sentences=sentences, **about)
-    ]
 
 
 def strongest(

@@ -11,8 +11,7 @@ import numpy as np
 from absl import logging
 from jaxtyping import Float, Int
 
-from bert_secrets_jax.analyses.common.models import in_both
-from bert_secrets_jax.analyses.common.texts import TextSettings, encoded_of, with_progress
+from bert_secrets_jax.analyses.common.inputs import TextSettings, encoded_of, in_both, with_progress
 from bert_secrets_jax.data.annotation import Annotation
 from bert_secrets_jax.data.encoding import Encoded, bucket
 from bert_secrets_jax.data.tasks import Example, as_examples
@@ -31,7 +30,7 @@ from bert_secrets_jax.measure.word_links import (
 from bert_secrets_jax.model.weights import Pretrained
 from bert_secrets_jax.names import head_name
 from bert_secrets_jax.runs import store
-from bert_secrets_jax.runs.findings import Interval
+from bert_secrets_jax.runs.result import Interval
 from bert_secrets_jax.stats.corrections import holm
 from bert_secrets_jax.stats.student import interval, p_above, wilson
 

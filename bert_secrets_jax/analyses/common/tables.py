@@ -15,8 +15,7 @@ from jaxtyping import Bool, Float
 from bert_secrets_jax.measure.catalogue import Described, limits_of
 from bert_secrets_jax.measure.colours import Colours
 from bert_secrets_jax.measure.tables import COLOURS, HeadTable, to_frame, top_heads
-from bert_secrets_jax.runs.findings import Interval, measured
-from bert_secrets_jax.runs.result import Finding, Result, framed
+from bert_secrets_jax.runs.result import Finding, Interval, Result, framed, measured
 from bert_secrets_jax.stats.corrections import holm
 from bert_secrets_jax.stats.seeds import means_variance
 from bert_secrets_jax.stats.student import LEVEL, interval, p_zero, within

@@ -25,7 +25,7 @@ from bert_secrets_jax.analyses.verdicts.verdict import (
 )
 from bert_secrets_jax.measure.tables import HeadTable
 from bert_secrets_jax.names import counted, head_name
-from bert_secrets_jax.runs.findings import Interval
+from bert_secrets_jax.runs.result import Interval
 from bert_secrets_jax.runs.verdict import ANY_FINETUNING, THESE_MODELS
 from bert_secrets_jax.stats import over_runs, student
 from bert_secrets_jax.stats.over_runs import Contrasts

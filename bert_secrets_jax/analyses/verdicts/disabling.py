@@ -13,7 +13,7 @@ from jaxtyping import Float
 from bert_secrets_jax.analyses.verdicts import claims, verdict
 from bert_secrets_jax.analyses.verdicts.verdict import Claim, Verdict
 from bert_secrets_jax.pruning.outliers import FEWEST_DRAWS, rank_p
-from bert_secrets_jax.runs.findings import Interval
+from bert_secrets_jax.runs.result import Interval
 from bert_secrets_jax.runs.verdict import MOST_FINETUNINGS, THESE_MODELS
 from bert_secrets_jax.stats import over_runs
 from bert_secrets_jax.stats.effects import Effects as Effects

@@ -16,7 +16,7 @@ from bert_secrets_jax.measure.links import MOVED, POSITIONS, LinkTest
 from bert_secrets_jax.measure.tables import HeadTable
 from bert_secrets_jax.names import head_name
 from bert_secrets_jax.probes.evaluation import scores
-from bert_secrets_jax.runs.findings import Interval
+from bert_secrets_jax.runs.result import Interval
 from bert_secrets_jax.runs.verdict import MOST_PROBES, THESE_PROBES, THIS_MODEL
 from bert_secrets_jax.stats import over_runs
 from bert_secrets_jax.stats.over_runs import Contrasts

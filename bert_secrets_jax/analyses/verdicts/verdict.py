@@ -17,7 +17,7 @@ import numpy as np
 from jaxtyping import Float
 
 from bert_secrets_jax.measure.tables import HeadTable
-from bert_secrets_jax.runs.findings import Interval
+from bert_secrets_jax.runs.result import Interval
 from bert_secrets_jax.runs.verdict import (
     ANY_FINETUNING,
     DOES_NOT_HOLD,

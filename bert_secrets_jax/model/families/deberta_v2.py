@@ -9,7 +9,7 @@ part of it, with GELU.
 from dataclasses import replace
 from typing import Any
 
-from bert_secrets_jax.brief import shortened
+from bert_secrets_jax.checks import shortened
 from bert_secrets_jax.model.families.bert import FAMILY as BERT
 from bert_secrets_jax.model.families.family import OURS
 from bert_secrets_jax.model.names import SCORE_PARTS

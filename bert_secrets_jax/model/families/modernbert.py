@@ -8,7 +8,7 @@ LayerNorm, and stands under the heads of single tokens, too.
 from dataclasses import replace
 from typing import Any
 
-from bert_secrets_jax.brief import shortened
+from bert_secrets_jax.checks import shortened
 from bert_secrets_jax.model.families.bert import FAMILY as BERT
 from bert_secrets_jax.model.families.family import OURS
 from bert_secrets_jax.model.names import GLOBAL, LOCAL
