@@ -22,14 +22,12 @@ class Finetuning(Result):
     """The scores that fine-tuning reaches.
 
     Attributes:
-      train_texts: The name of the training texts.
       starts: The fine-tuning from each start, 'pretrained' or 'random', without its models; one
         that was not made is left out.
     """
 
     title = 'Fine-tuning'
 
-    train_texts: str
     starts: Mapping[str, Finetuned]
 
     @property
@@ -175,13 +173,12 @@ _TUNED = {'pretrained': 'tuned', 'random': 'tuned_random'}
     inputs={'tuned': lambda given: [given.input(_TUNED[start]) for start in given['train.starts']]},
     needs=('tuned',),
 )
-def finetuning(*tuned: Finetuned, train_texts: str = 'the training texts') -> Finetuning:
+def finetuning(*tuned: Finetuned) -> Finetuning:
     """Report the scores of fine-tuning beside the paper's Table 1.
 
     Args:
       *tuned: The results of `bs.finetune` from pre-trained weights, random weights, or both. Of two
         with the same start, the later one is reported.
-      train_texts: The name of the training texts.
 
     Raises:
       ValueError: No result is given, or the results have different metrics.
@@ -191,7 +188,7 @@ def finetuning(*tuned: Finetuned, train_texts: str = 'the training texts') -> Fi
         raise ValueError('The runs have different metrics: report them apart.')
     # The models stay where they are.
     kept = (dataclasses.replace(each, folder=None, in_memory=()) for each in tuned)
-    return Finetuning(train_texts, {each.start: each for each in kept})
+    return Finetuning({each.start: each for each in kept})
 
 
 def spread(rows: Sequence[Mapping[str, Any]], metrics: Sequence[str]) -> str:

@@ -7,8 +7,7 @@ Michel et al. (2019, section 4.1, equation 2) multiply each head by a number xi,
 mean over examples of |d loss / d xi|, the importance of the head, says how much the loss is
 expected to change if the head were not there.
 
-Shapes: B examples, L layers, N heads, T query tokens, S key tokens, K hidden wordpieces, Q query
-tokens or 1.
+Shapes: B examples, L layers, N heads, T query tokens, S key tokens, K hidden wordpieces.
 """
 
 import functools
@@ -26,7 +25,7 @@ from bert_secrets_jax.checks import check_name
 from bert_secrets_jax.data.encoding import Batch
 from bert_secrets_jax.data.masking import MaskedBatch
 from bert_secrets_jax.measure.exact import product
-from bert_secrets_jax.measure.statistics import READINGS, Maps, Marks, Result
+from bert_secrets_jax.measure.statistics import Maps, Marks, Result
 from bert_secrets_jax.measure.stream import BatchMaps, stream
 from bert_secrets_jax.measure.tables import HeadTable
 from bert_secrets_jax.model.bert import BertOutput
@@ -81,15 +80,10 @@ def absolute_gradients(loss: Loss):
     """Return a function that gives |d loss / d attention| in the place of the maps of a batch."""
 
     def maps_of(bert, params, batch: Batch, **options) -> BatchMaps:
-        return jnp.abs(_map_gradients(loss, bert, params, batch, **options)[0])
+        change = jnp.zeros((*_heads(bert, batch), *batch.input_ids.shape[1:] * 2))
+        return jnp.abs(_gradients(loss, bert, params, batch, 'map_change', change, **options))
 
     return maps_of
-
-
-def _map_gradients(loss: Loss, bert, params, batch: Batch, **options) -> tuple[Array, Array]:
-    """Return d loss / d attention of a batch [B, L, N, T, S], and its maps."""
-    change = jnp.zeros((*_heads(bert, batch), *batch.input_ids.shape[1:] * 2))
-    return _gradients(loss, bert, params, batch, 'map_change', change, **options)
 
 
 def _heads(bert, batch: Batch) -> tuple[int, int, int]:
@@ -97,17 +91,15 @@ def _heads(bert, batch: Batch) -> tuple[int, int, int]:
     return len(batch.example), config.num_hidden_layers, config.num_attention_heads
 
 
-def _gradients(
-    loss: Loss, bert, params, batch: Batch, name: str, at: Array, **options
-) -> tuple[Array, Array]:
-    """Return d loss / d what the model takes by a name, and the maps."""
+def _gradients(loss: Loss, bert, params, batch: Batch, name: str, at: Array, **options) -> Array:
+    """Return d loss / d what the model takes by a name."""
 
     def total(given):
         output = bert.apply({'params': params}, **batch.inputs, **options, **{name: given})
         # The sum over examples: the maps and masks of each change its own summand alone.
-        return jnp.where(batch.example >= 0, loss(output, batch), 0).sum(), output.attentions
+        return jnp.where(batch.example >= 0, loss(output, batch), 0).sum()
 
-    return jax.grad(total, has_aux=True)(at)
+    return jax.grad(total)(at)
 
 
 def by_type(gradients: Maps, marks: Marks) -> Result:
@@ -129,7 +121,6 @@ def head_importance(
     loss: Loss,
     *,
     head_mask: Shaped[np.ndarray, 'L N'] | None = None,
-    reading: str = 'paper',
     keep_values: bool = False,
     mesh: Mesh | None = None,
 ) -> HeadTable:
@@ -137,26 +128,11 @@ def head_importance(
 
     The arguments are as in `gradient_importance`. `head_mask` [L, N] has the numbers xi;
     None stands for 1. Heads with 0 are removed, and what the loss depends on without them counts.
-
-    The reading 'paper' takes the magnitude of each example's gradient. 'notebook' takes it of what
-    each query token adds to the gradient, as the published code does, and averages it over tokens;
-    in the last layer, where only [CLS] has a gradient, over examples.
     """
-    check_name('reading', reading, READINGS)
-    statistics, maps_of = {'importance': of_heads}, mask_gradients(loss)
-    if reading == 'notebook':
-        statistics, maps_of = {'importance': _magnitudes, 'length': _length}, token_gradients(loss)
-    tables = stream(
-        (pretrained,), batches, statistics, head_mask=head_mask, baseline='zero',
-        keep_values=keep_values, mesh=mesh, maps_of=maps_of,
-    )  # fmt: skip
-    table = tables['importance']
-    if reading == 'paper':
-        return table
-    share = 1 / tables['length'].mean
-    share[-1] = 1
-    values = None if table.values is None else table.values * share
-    return HeadTable(table.mean * share, table.variance * share**2, table.count, values)
+    return stream(
+        (pretrained,), batches, {'importance': of_heads}, head_mask=head_mask, baseline='zero',
+        keep_values=keep_values, mesh=mesh, maps_of=mask_gradients(loss),
+    )['importance']  # fmt: skip
 
 
 def normalised(
@@ -180,23 +156,8 @@ def mask_gradients(loss: Loss):
 
     def maps_of(bert, params, batch: Batch, *, head_mask, baseline) -> Float[Array, 'B L N 1 1']:
         mask = jnp.broadcast_to(1.0 if head_mask is None else head_mask, _heads(bert, batch))
-        options = {'baseline': baseline}
-        found, _ = _gradients(loss, bert, params, batch, 'head_mask', mask, **options)
-        return jnp.abs(found)[..., None, None]
-
-    return maps_of
-
-
-@functools.cache
-def token_gradients(loss: Loss):
-    """Return a function that gives what each query token adds to d loss / d mask.
-
-    That is attention times d loss / d attention, summed over keys.
-    """
-
-    def maps_of(bert, params, batch: Batch, **options) -> Float[Array, 'B L N T 1']:
-        gradients, maps = _map_gradients(loss, bert, params, batch, **options)
-        return product('BLNTS,BLNTS->BLNT', maps, gradients)[..., None]
+        of_mask = _gradients(loss, bert, params, batch, 'head_mask', mask, baseline=baseline)
+        return jnp.abs(of_mask)[..., None, None]
 
     return maps_of
 
@@ -204,11 +165,3 @@ def token_gradients(loss: Loss):
 def of_heads(values: Float[Array, 'L N 1 1'], marks: Marks) -> Result:
     """Return the number of each head that stands in the place of its map."""
     return values[..., 0, 0], jnp.float32(1)
-
-
-def _magnitudes(gradients: Float[Array, 'L N Q 1'], marks: Marks) -> Result:
-    return (jnp.abs(gradients[..., 0]) * marks['token'][None, None]).sum(axis=-1), jnp.float32(1)
-
-
-def _length(gradients: Float[Array, 'L N Q 1'], marks: Marks) -> Result:
-    return jnp.full(gradients.shape[:2], marks['token'].sum(), jnp.float32), jnp.float32(1)

@@ -80,7 +80,6 @@ def head_points(
     panels: Mapping[str, Arrays],
     *,
     label: str,
-    levels: Mapping[str, float] | None = None,
     published: Arrays | None = None,
     published_name: str = '',
 ) -> Figure:
@@ -89,11 +88,10 @@ def head_points(
     Args:
       panels: The values [L, N] by their names, for each panel by its title. A name has one colour
         in all panels.
-      levels: Values by their names that are drawn as dashed lines in all panels.
       published: Published means of layers [L] by the name of ours, drawn as crosses of its colour;
         NaN where nothing was published.
     """
-    published, levels = published or {}, levels or {}
+    published = published or {}
     names = list(dict.fromkeys(name for panel in panels.values() for name in panel))
     figure, axes = figure_of(
         3.7, 3.2, panels, beside=0.4, sharey=True, xlabel='layer', ylabel=label
@@ -113,18 +111,13 @@ def head_points(
                 axis.plot(layers, published[name], 'x', **cross)
                 if published_name:
                     entries[published_name] = Line2D([], [], color='k', marker='x', ls='')
-        for name, level in levels.items():
-            entries[name] = dashed(axis, level)
         axis.set_xticks(layers)
         theirs = {name: published[name] for name in panel if name in published}
         drawn.append(Panel(title, panel, {'published': theirs}))
     # The axis is shared: its limits are known when all panels are drawn.
     axes[0].set_ylim(0, None)
     figure.named(entries, 'lower center', ncols=3)
-    scale = {
-        'levels': [[name, float(level)] for name, level in levels.items()],
-        'published': published_name.replace('\n', ' '),
-    }
+    scale = {'published': published_name.replace('\n', ' ')}
     figure.numbers = Numbers('points', label, drawn, scale)
     return figure
 

@@ -483,12 +483,6 @@ def all_train(given: Given) -> Call:
     return _reading(given, 'train')
 
 
-@an_input(content=None)
-def train_texts(given: Given) -> str:
-    """Return the name of the training texts."""
-    return inputs.text_name(given.study.config.data, 'train')
-
-
 @an_input(missing=_training)
 def train(given: Given) -> Call:
     """Return the training examples: `train.max_examples` of them."""

@@ -358,7 +358,7 @@ function build(grid) {
 
 // What is empty in the numbers of figures.
 const filled = ({panels, ...drawn}) => ({
-  across: '', levels: [], published: '', ...drawn,
+  across: '', published: '', ...drawn,
   panels: panels.map(panel => ({circles: [], across: [], kinds: [], published: drawn.kind === 'points' ? {} : [], ...panel})),
 });
 
@@ -450,7 +450,7 @@ const DRAWINGS = {
       numbers: at => panels.flatMap(panel => [shown(panel.sets[0].values[at]), more(panel, at).join(', ')]),
     };
   },
-  points({label, across: word, levels, published: from, panels}, {grid, beside}) {
+  points({label, across: word, published: from, panels}, {grid, beside}) {
     const [layers, heads] = panels[0].shape, layerOf = head => Math.floor(head / heads) + 1;
     const placed = panels.some(({across}) => across.length), names = [...new Set(panels.flatMap(({sets}) => sets.map(({of}) => of)))];
     const kinds = [...new Set(panels[0].kinds)], several = names.length > 1;
@@ -459,7 +459,7 @@ const DRAWINGS = {
     const byLayer = {low: 1, high: layers, label: 'layer'}, paint = painter(byLayer);
     const colourOf = (of, head, kind) => kind !== undefined ? markOf(kind).fill : several ? tint(of) : paint(layerOf(head));
     const all = panels.map(({sets}) => sets.map(({values}) => values));
-    const up = around(label ? [...all, levels.map(([, level]) => level), panels.map(each => Object.values(each.published)), 0] : all);
+    const up = around(label ? [...all, panels.map(each => Object.values(each.published)), 0] : all);
     // Where several numbers of a head stand above its layer, they stand beside each other.
     const shift = (set, count) => 0.6 / count * (set - (count - 1) / 2);
     const meanOf = values => values.reduce((sum, value) => sum + value, 0) / values.length;
@@ -474,7 +474,6 @@ const DRAWINGS = {
         make('p', {className: 'key points'},
           ...several ? names.map(of => make('span', {}, make('i', {className: 'name', style: `background-color: rgb(${tint(of)})`}), ` ${of}`)) : [],
           ...placed ? [] : [make('span', {}, make('i', {className: 'mean'}), ' mean of a layer')],
-          ...levels.map(([name]) => make('span', {}, make('i', {className: 'level'}), ` ${name}`)),
           ...from && panels.some(({published}) => Object.keys(published).length)
             ? [make('span', {}, make('i', {className: 'dot'}), ` ${from}`)] : [])),
       panel(panel, tell) {
@@ -492,8 +491,7 @@ const DRAWINGS = {
         return cloud({
           points, title: panels.length > 1 ? title : label || title, heads, tell, across, up, nameOf: head => nameAt(grid, head),
           linkOf: headsOf(grid).linkOf,
-          lines: [...label ? [{className: 'zero', from: across.low, to: across.high, height: 0}] : [], ...means,
-            ...levels.map(([, height]) => ({className: 'level', from: across.low, to: across.high, height}))],
+          lines: [...label ? [{className: 'zero', from: across.low, to: across.high, height: 0}] : [], ...means],
           marks: sets.flatMap(({of}, set) => (published[of] ?? []).flatMap((height, layer) => height === null ? []
             : [{right: layer + 1 + shift(set, count), height}])),
           ticks: {up: label ? ticksOf(all, up) : [],

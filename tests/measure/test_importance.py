@@ -9,12 +9,7 @@ import pytest
 
 import bert_secrets_jax as bs
 from bert_secrets_jax.data.encoding import encode, with_labels
-from bert_secrets_jax.measure.gradients import (
-    gradient_importance,
-    head_importance,
-    normalised,
-    token_gradients,
-)
+from bert_secrets_jax.measure.gradients import gradient_importance, head_importance, normalised
 from bert_secrets_jax.measure.relevance import head_relevance
 from tests.conftest import PAIRS, forward, random_params, relative
 
@@ -64,22 +59,6 @@ def test_importance_is_the_magnitude_of_slopes(model):
     assert found.count == 3 and (found.mean > 0).all()
 
 
-def test_tokens_add_up_to_the_gradient(model):
-    """The published code takes magnitudes of what each token adds."""
-    batches = batches_of(model.tokenizer, buckets=())
-    (batch,) = batches
-    added = np.asarray(token_gradients(bs.task_loss)(model.bert, model.params, batch)[..., 0])
-    exact = head_importance(model, batches, bs.task_loss, keep_values=True).values
-    np.testing.assert_allclose(np.abs(added.sum(axis=-1)), exact, rtol=2e-3, atol=1e-5)
-    token = np.asarray(batch.marks['token'])
-    sums = (np.abs(added) * token[:, None, None]).sum(axis=-1)
-    expected = sums.sum(axis=0) / token.sum()
-    expected[-1] = sums[:, -1].mean(axis=0)
-    found = head_importance(model, batches, bs.task_loss, reading='notebook', keep_values=True)
-    np.testing.assert_allclose(found.mean, expected, rtol=1e-5)
-    np.testing.assert_allclose(found.values.mean(axis=0), expected, rtol=1e-5)
-
-
 # What measures heads, and how far rounding may move it.
 MEASURES = {
     'gradients': (
@@ -88,10 +67,6 @@ MEASURES = {
     ),
     'relevance': (head_relevance, {'rtol': 1e-4}),
     'paper': (functools.partial(head_importance, loss=bs.task_loss), {'rtol': 2e-3, 'atol': 1e-6}),
-    'notebook': (
-        functools.partial(head_importance, loss=bs.task_loss, reading='notebook'),
-        {'rtol': 2e-3, 'atol': 1e-6},
-    ),
 }
 
 
@@ -124,8 +99,3 @@ def test_norms():
     np.testing.assert_allclose((of_all**2).sum(axis=(1, 2)), 1)
     assert normalised(importance, norm='none') is importance
     assert not normalised(np.zeros((3, 4))).any()
-
-
-def test_what_is_refused(model):
-    with pytest.raises(ValueError, match="reading='code' must be 'paper' or 'notebook'"):
-        head_importance(model, batches_of(model.tokenizer), bs.task_loss, reading='code')

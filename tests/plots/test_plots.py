@@ -48,7 +48,7 @@ def test_head_points_are_the_heads_and_the_line_their_mean():
     one, other = np.random.default_rng(0).random((2, 3, 4))
     figure = plots.head_points(
         {'left': {'a': one, 'b': other}, 'right': {'b': other}}, label='share',
-        levels={'even': 1.5}, published={'b': np.array([np.nan, 3.0, np.nan])},
+        published={'b': np.array([np.nan, 3.0, np.nan])},
         published_name='paper',
     )  # fmt: skip
     left, right = figure.axes

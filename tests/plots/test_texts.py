@@ -77,9 +77,7 @@ DRAWINGS = {
     'layer_curves': call(of(ENDS) | {'a': ENDS}, limits=(0.0, 1.0), published={'a': 0.5}),
     'layer_effects': call(GRID[0], GRID[0], GRID[0], published=GRID[1]),
     'learning_curves': call(of(POINTS, 4)),
-    'head_points': call(
-        of(dict.fromkeys(FIRST, GRID)), levels=of(0.5, 1), published={FIRST[0]: GRID[:, 0]}
-    ),
+    'head_points': call(of(dict.fromkeys(FIRST, GRID)), published={FIRST[0]: GRID[:, 0]}),
     'points_by_row': call(some(3), of((GRID[0], GRID[0] / 2, GRID[0] * 2))),
     'head_scatter': call(of(GRID, 3), GRID - 0.5),
     'pruning_curves': call(of(ENDS, 3), np.array([1.0, 0.5, 0.2]), full=0.9, random=GRID),

@@ -238,7 +238,7 @@ def others():
         'above': (
             plots.head_points(
                 {'one': {'pattern: vertical': one, 'pattern: block': 1 - one}}, label='share',
-                levels={'even': 0.25}, published={'pattern: block': np.array([0.5, np.nan])},
+                published={'pattern: block': np.array([0.5, np.nan])},
                 published_name='paper',
             ),
             of(),
@@ -388,7 +388,7 @@ def test_points_stand_above_their_layers(tab):
     # One number of two was published, two colours have a mean in each of two layers.
     counts = [figure.locator(f'.cloud {each}').count() for each in ('a', '.dot', '.mean')]
     assert counts == [12, 1, 4]
-    assert 'even' in figure.inner_text() and 'paper' in figure.inner_text()
+    assert 'paper' in figure.inner_text()
     # Where nothing that is drawn was published, no sign is explained.
     alone = shown_in(tab, 'x_alone')
     assert alone.locator('.dot').count() == 0 and 'book' not in alone.inner_text()
