@@ -66,7 +66,7 @@ class Gates(GateRuns, Result):
       gated: The comparison of every run's gated model with the intact one, by the name of the
         metric; the task's own comes first.
       rounded: The same with each gate rounded to 0 or 1.
-      learnt: The test of what the intact model has learnt (see `analyses.common.learnt`).
+      learnt: The test of what the intact model has learnt (see `analyses.common.inputs`).
     """
 
     title = 'Gates of heads'

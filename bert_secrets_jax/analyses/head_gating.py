@@ -77,7 +77,7 @@ class HeadGating(Result):
         its interval is over seeds and examples.
       reliability: That of a second sample of examples (see `stats.agreement.reliability`).
       agreement: How well two seeds agree on the gates.
-      learnt: The test of whether the model has learnt anything (see `analyses.common.learnt`).
+      learnt: The test of whether the model has learnt anything (see `analyses.common.inputs`).
     """
 
     title = 'Heads that help and hurt, by gates'

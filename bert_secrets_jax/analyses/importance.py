@@ -59,7 +59,7 @@ class Removed:
       increase: [E, L, N] That of each example.
       metric: The name of the task's own metric.
       difference: [L, N] The score without each head less that with all.
-      learnt: The test of whether the model has learnt anything (see `analyses.common.learnt`).
+      learnt: The test of whether the model has learnt anything (see `analyses.common.inputs`).
     """
 
     loss: Effects

@@ -71,7 +71,7 @@ class Ablated:
       outcomes: The effects by what sees more than a score (see `ablation.outcomes`); the first
         leads.
       averages: The effect on that metric in each model, on average over the masks.
-      learnt: The test of whether each model has learnt anything (see `analyses.common.learnt`).
+      learnt: The test of whether each model has learnt anything (see `analyses.common.inputs`).
       gain: The gain of the best mask on the task's own metric, with and without the luck of being
         chosen; None over several models.
       elsewhere: The gain here of the mask that is best on other examples; None without others.
