@@ -118,7 +118,7 @@ import sys, jax, jax.numpy as jnp, pathlib, bert_secrets_jax as bs, bert_secrets
 folder = bs.enable_cache(sys.argv[1] or None)
 # Short compilations are not kept in a folder of ours.
 least = jax.config.jax_persistent_cache_min_compile_time_secs
-assert not sys.argv[1] or least == bs.devices._WORTH_KEEPING_SECONDS
+assert not sys.argv[1] or least == bs.compute._WORTH_KEEPING_SECONDS
 jax.config.update('jax_persistent_cache_min_compile_time_secs', 0)
 jax.jit(lambda x: jnp.sin(x) + 2)(jnp.ones(3)).block_until_ready()
 print(folder, jax.config.jax_compilation_cache_dir, any(pathlib.Path(folder).iterdir()))

@@ -20,7 +20,6 @@ from bert_secrets_jax.analyses.common.claims import claims_over_tasks, decided, 
 from bert_secrets_jax.analyses.verdicts import Verdict
 from bert_secrets_jax.checks import check_enough
 from bert_secrets_jax.runs.result import Figures, Result, class_title, framed, measured
-from bert_secrets_jax.stats.corrections import corrected as correct_claims
 from bert_secrets_jax.stats.correlations import RankAgreement, jackknifed, spearman
 
 if TYPE_CHECKING:
@@ -109,7 +108,9 @@ class Comparison(Result):
         claims = list(dict.fromkeys(each.claim for _, each in tests))
         tests.sort(key=lambda test: claims.index(test[1].claim))
         tests += over_tasks
-        adjusted = correct_claims([each.claim for _, each in tests], [each.p for _, each in tests])
+        adjusted = verdicts.corrected(
+            [each.claim for _, each in tests], [each.p for _, each in tests]
+        )
         rows, shown = [], {}
         for (name, each), p_value in zip(tests, adjusted.tolist(), strict=True):
             claim, after = each.claim.text, each.after(p_value)

@@ -16,6 +16,7 @@ import bert_secrets_jax as bs
 from bert_secrets_jax import files
 from bert_secrets_jax.finetune.outcome import Finetuned
 from bert_secrets_jax.runs.run import Run
+from bert_secrets_jax.runs.store import version_of
 from tests.fuzz.broken import Format, integer, logged, number, plain_json, require, sample
 from tests.fuzz.damage import (
     any_file,
@@ -122,7 +123,7 @@ def _plain_result(folder: pathlib.Path) -> Any:
     with np.load(folder / 'result.npz') as archive:
         arrays = dict(archive)
     tree = plain_json(str(arrays.pop('tree')))
-    require(tree['class'] == 'Probe' and tree['format'] == 1)
+    require(tree['class'] == 'Probe' and tree['format'] == version_of(Probe))
     value, whole = tree['value'], result(0)
     require(value.keys() == vars(whole).keys())
 

@@ -62,7 +62,7 @@ def test_head_points_are_the_heads_and_the_line_their_mean():
     assert crosses.get_color() == left.lines[1].get_color()
     # Published values are not cut off, in either panel.
     assert left.get_ylim()[1] > 3 and left.get_ylim() == right.get_ylim()
-    assert set(legend_of(figure)) == {'a', 'b', 'paper', 'even'}
+    assert set(legend_of(figure)) == {'a', 'b', 'paper'}
 
 
 def test_maps_are_drawn_with_their_tokens():

@@ -4,6 +4,7 @@ Shapes: M masks, L layers, N heads, S models, E examples.
 """
 
 import dataclasses
+import math
 import operator
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
@@ -210,7 +211,7 @@ def passes_without(given, sets: Sequence[str] = ('heads', 'layers')) -> float:
     """Return the passes over the texts that take as long as sets of masks."""
     heads = given.HEAD * given.heads
     of_sets = {'heads': heads, 'layers': given.MANY * given.layers, 'one_head_left': heads}
-    return sum(of_sets[name] for name in sets)
+    return math.fsum(of_sets[name] for name in sets)
 
 
 def assessed_metrics(classes: int, examples: Sequence[Example]) -> tuple[str, ...]:
