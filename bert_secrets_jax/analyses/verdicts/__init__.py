@@ -20,4 +20,4 @@ from bert_secrets_jax.analyses.verdicts.links import *
 from bert_secrets_jax.analyses.verdicts.training import *
 from bert_secrets_jax.analyses.verdicts.verdict import *
 from bert_secrets_jax.runs.verdict import *
-from bert_secrets_jax.stats.corrections import corrected
+from bert_secrets_jax.stats.corrections import corrected as corrected
