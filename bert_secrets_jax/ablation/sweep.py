@@ -118,11 +118,9 @@ def sweep(
     """
     batches = list(listed(batches))
     check_enough('batches to sweep', batches)
-    compute = Compute(chunk_tokens=chunk_tokens, mesh=mesh)
-    descent = Descent.start(pretrained, masks, baseline, replacement, compute)
-    descent = descent.replacing(pretrained, batches, donor_seed, mesh)
-    logits = to_one_length(map(descent.logits, batches))
-    logits = in_order([batch.example for batch in batches], logits, axis=1)
+    how = {'baseline': baseline, 'replacement': replacement, 'donor_seed': donor_seed}
+    found = sweep_batches(pretrained, batches, masks, chunk_tokens=chunk_tokens, mesh=mesh, **how)
+    logits = in_order([batch.example for batch in batches], to_one_length(found), axis=1)
     return Swept(np.asarray(masks, np.float32), logits)
 
 
