@@ -150,8 +150,9 @@ class Finetuning(Result):
         rows = [('ours', *(spread(each, metrics) for each in ours), ' / '.join(said))]
         theirs = paper.finetuning(self.subject.task)
         if theirs is not None:
-            # Its fields are in the order of the columns.
-            rows.append(('paper: BERT-base', *map(shown, vars(theirs).values()), '–'))
+            after = theirs.finetuned_from_normal_init, theirs.finetuned_from_pretrained
+            published = map(shown, (theirs.pretrained_no_finetuning, *after))
+            rows.append(('paper: BERT-base', *published, '–'))
         return framed(
             ('model', *columns, 'interval'),
             rows,
