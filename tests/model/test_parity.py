@@ -66,14 +66,15 @@ def test_equals_pytorch(reference, output, what):
     actual, wanted = np.asarray(getattr(output, what)), expected[what]
     assert actual.shape == wanted.shape
     # Where LayerNorm comes first, hidden states are sums without a bound. Where a layer multiplies
-    # two projections, so are what it normalises: 5.8e-6 from float64 here, 2.9e-6 in PyTorch.
+    # two projections, so are what it normalises. A small element is then a difference of large
+    # ones, and rounds as these do: up to 7.3e-6 from float64, by the processor (values up to 4).
     config = read_config(json.loads((directory / 'config.json').read_text()))
     config = BertConfig(**config, add_pooler=False)
     sums = config.family.norm_first or config.family.gated
-    rtol = 1e-6 if what == 'hidden_states' and sums else 0
     if what in ('hidden_states', 'attentions'):
         actual, wanted = of_real_tokens(config, batch, actual, wanted)
-    np.testing.assert_allclose(actual, wanted, atol=atol[what], rtol=rtol)
+    scale = 1e-6 * np.abs(wanted).max() if what == 'hidden_states' and sums else 0
+    np.testing.assert_allclose(actual, wanted, atol=atol[what] + scale, rtol=0)
 
 
 def test_a_wrong_constant_would_be_noticed(reference):
