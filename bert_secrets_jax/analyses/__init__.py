@@ -6,9 +6,9 @@
     ablated.figures()['heads']    # the figure, drawn
     print(ablated)                # the findings, in sentences
 
-No analysis needs command-line flags or a folder. Each is in a module of its own. To add one, import
-its function and its result here. A module with an `@analysis` (`declaration.py`) is in reports,
-too: their sections run in the order of these imports.
+No analysis needs command-line flags or a folder. Those that share a core share a module. To add
+one, import its function and its result here. A module with an `@analysis` (`declaration.py`) is in
+reports, too: their sections run in the order of these imports.
 """
 
 # Each import makes the name of a module, which is loaded by then, mean its function.
@@ -19,13 +19,12 @@ from bert_secrets_jax.analyses.relations import Relations, relations
 from bert_secrets_jax.analyses.frames import Frames, frames
 from bert_secrets_jax.analyses.patterns import Patterns, patterns
 from bert_secrets_jax.analyses.attention_change import AttentionChange, attention_change
-from bert_secrets_jax.analyses.features import Features, features
-from bert_secrets_jax.analyses.cls_tokens import ClsTokens, cls_tokens
+from bert_secrets_jax.analyses.features import ClsTokens, Features, cls_tokens, features
 from bert_secrets_jax.analyses.look_at import LookAt, look_at
 from bert_secrets_jax.analyses.clusters import Clusters, clusters
 from bert_secrets_jax.analyses.syntax_heads import SyntaxHeads, syntax_heads
 from bert_secrets_jax.analyses.probing import Probing, probing
-from bert_secrets_jax.analyses.across import Across, across
+from bert_secrets_jax.analyses.across import Across, Matching, across, matching
 from bert_secrets_jax.analyses.masked_lm_ablation import MaskedLMAblation, masked_lm_ablation
 from bert_secrets_jax.analyses.where_it_changes import WhereItChanges, where_it_changes
 from bert_secrets_jax.analyses.outliers import Outliers, outliers
@@ -46,9 +45,7 @@ from bert_secrets_jax.analyses.similarity import Similarity, similarity
 from bert_secrets_jax.analyses.retrieval import Retrieval, retrieval
 from bert_secrets_jax.analyses.roles import Roles, roles
 from bert_secrets_jax.analyses.example_maps import ExampleMaps, example_maps
-from bert_secrets_jax.analyses.claims import Claims, claims
-from bert_secrets_jax.analyses.comparison import Comparison, comparison
-from bert_secrets_jax.analyses.matching import Matching, matching
+from bert_secrets_jax.analyses.claims import Claims, Comparison, claims, comparison
 from bert_secrets_jax.analyses.common.inputs import TextSettings
 from bert_secrets_jax.lazy import door as _door
 from bert_secrets_jax.runs.result import Subject

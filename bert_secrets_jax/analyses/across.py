@@ -1,20 +1,22 @@
-"""Is it only English? The same heads on several corpora, or in several fine-tunings of a model.
+"""Heads that do alike: the same ones in several corpora or models, and pairs in two models.
 
 Shapes: K corpora or models, L layers, N heads.
 """
 
+import dataclasses
 import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
+import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Array, Float
 
 from bert_secrets_jax import plots
-from bert_secrets_jax.analyses.common.inputs import TextSettings, with_progress
+from bert_secrets_jax.analyses.common.inputs import TextSettings, batches_of, with_progress
 from bert_secrets_jax.analyses.common.relation_heads import RelationHeads, search
-from bert_secrets_jax.analyses.common.tables import grids_frame
-from bert_secrets_jax.analyses.declaration import analysis
+from bert_secrets_jax.analyses.common.tables import ends_of, grids_frame, records, table, with_ends
+from bert_secrets_jax.analyses.declaration import analysis, with_subject
 from bert_secrets_jax.checks import check_enough, check_rules
 from bert_secrets_jax.data.encoding import bucket, bytes_of_pieces, tokenize
 from bert_secrets_jax.data.tasks import Text, as_examples
@@ -26,22 +28,24 @@ from bert_secrets_jax.data.treebank import (
     read_treebanks,
 )
 from bert_secrets_jax.measure.catalogue import DEFAULTS, measure, named
+from bert_secrets_jax.measure.statistics import Maps, Marks, head_divergences
+from bert_secrets_jax.measure.stream import stream
 from bert_secrets_jax.model.weights import Pretrained, without_head
 from bert_secrets_jax.patterns.classes import CLASSES
 from bert_secrets_jax.patterns.classifier import load_classifier, pattern_statistics
 from bert_secrets_jax.runs.call import Call, an_input, call
-from bert_secrets_jax.runs.result import Finding, Result, drawn, framed, how_many, measured
+from bert_secrets_jax.runs.result import Result, drawn, how_many, measured
 from bert_secrets_jax.stats.agreement import (
     across_halves,
     agreement,
     explained,
+    pairs_of,
     ranks_with_errors,
     without_noise,
 )
 from bert_secrets_jax.stats.correlations import interval_of_resamples
 
 SOURCE = 'Ravishankar et al. 2021, section 4'
-_ENDS = ('', '_low', '_high')
 # In nine languages of UD PUD, a wordpiece of multilingual-e5 spells 3.4 to 6.7 bytes, and one of an
 # English BERT 4.1 of English and 1.2 to 2.9 of the others. In each 20 sentences in order it is 3.19
 # or more, and 3.03 or less (docs/how_to/another_language.md).
@@ -82,25 +86,37 @@ class Across(Result):
         """The relations that all corpora have."""
         return [name for name in self.alike if name not in self.means]
 
-    def frames(self):
-        rows = [(name, *each.values()) for name, each in self.alike.items()]
-        columns = ('statistic', *next(iter(self.alike.values())))
-        frames = {
-            'agreement': framed(
-                columns, rows, f'Heads in two {self.unit}, and on two halves of the texts.'
-            )
+    @property
+    def beside_noise(self) -> dict[str, float]:
+        """The agreement of two corpora without noise, of each statistic of which it is known."""
+        ratios = {
+            name: without_noise(each['rank'], each['rank_of_halves'])
+            for name, each in self.alike.items()
         }
+        return {name: ratio for name, ratio in ratios.items() if not np.isnan(ratio)}
+
+    def frames(self):
         values = np.stack(list(self.means.values()))
         grids = {'mean': values.mean(axis=1), 'spread': values.std(axis=1, ddof=1)}
         grids |= {f'in {name}': values[:, place] for place, name in enumerate(self.corpora)}
         by = {'statistic': list(self.means)}
-        frames['heads'] = grids_frame(grids, f'Each head, and its spread over {self.unit}.', by=by)
+        frames = {
+            'agreement': records(
+                f'Heads in two {self.unit}, and on two halves of the texts.',
+                [{'statistic': name, **each} for name, each in self.alike.items()],
+            ),
+            'heads': grids_frame(grids, f'Each head, and its spread over {self.unit}.', by=by),
+        }
         if self.relations:
             frames['relations'] = self._relations()
         if self.pieces:
-            rows = [(name, *each.values(), self.spelt[name]) for name, each in self.pieces.items()]
-            columns = ('corpus', *self.pieces[rows[0][0]], 'bytes of a wordpiece')
-            frames['pieces'] = framed(columns, rows, 'Words and wordpieces that share.')
+            frames['pieces'] = records(
+                'Words and wordpieces that share.',
+                [
+                    {'corpus': name, **each, 'bytes of a wordpiece': self.spelt[name]}
+                    for name, each in self.pieces.items()
+                ],
+            )
         return frames
 
     def figures(self):
@@ -109,14 +125,8 @@ class Across(Result):
     def findings(self):
         of = {'sample': len(self.corpora), 'sample_of': self.unit, 'source': SOURCE}
         main = np.argmax([self.means[f'pattern: {name}'] for name in CLASSES], axis=0)
-        same = how_many(
-            'heads with one main pattern',
-            (main == main[0]).all(axis=0),
-            template='{estimate} {unit} {estimate:|has|have} one main pattern in all {sample_of}.',
-            **of,
-        )
         # Corpora whose language the tokenizer was not made for.
-        hardly_spelt = [
+        found = [
             measured(
                 f'{name}: bytes of a wordpiece',
                 each,
@@ -130,28 +140,28 @@ class Across(Result):
             for name, each in self.spelt.items()
             if each < _ENOUGH_BYTES
         ]
-        return [*hardly_spelt, same, *self._least(of)]
-
-    def _least(self, of: Mapping[str, Any]) -> list[Finding]:
-        """Return the statistic in which heads agree least, beside noise."""
-        ratios = {
-            name: without_noise(each['rank'], each['rank_of_halves'])
-            for name, each in self.alike.items()
-        }
-        if np.isnan([*ratios.values()]).all():
-            return []
-        least = min(ratios, key=lambda name: np.nan_to_num(ratios[name], nan=np.inf))
-        found = measured(
-            'least agreement',
-            [self.alike[least][f'rank{end}'] for end in _ENDS],
-            unit='rank correlation',
-            where=f'finds {least}' if least in self.relations else least,
-            template='Beside noise, two {sample_of} differ most in "{where}": the rank correlation '
-            'of heads is {estimate:.2f}, and {halves:.2f} between halves of one.',
-            halves=self.alike[least]['rank_of_halves'],
+        same_pattern = how_many(
+            'heads with one main pattern',
+            (main == main[0]).all(axis=0),
+            template='{estimate} {unit} {estimate:|has|have} one main pattern in all {sample_of}.',
             **of,
         )
-        return [found]
+        found.append(same_pattern)
+        if self.beside_noise:
+            least, _ = min(self.beside_noise.items(), key=lambda each: each[1])
+            numbers = self.alike[least]
+            agrees_least = measured(
+                'least agreement',
+                [numbers['rank'], numbers['rank_low'], numbers['rank_high']],
+                unit='rank correlation',
+                where=f'finds {least}' if least in self.relations else least,
+                template='Beside noise, two {sample_of} differ most in "{where}": the rank '
+                'correlation of heads is {estimate:.2f}, and {halves:.2f} between halves of one.',
+                halves=numbers['rank_of_halves'],
+                **of,
+            )
+            found.append(agrees_least)
+        return found
 
     def _relations(self):
         import pandas
@@ -159,8 +169,7 @@ class Across(Result):
         first, found = self.syntax[self.corpora[0]], []
         best = dict(zip(first.relations, first.best, strict=True))
         for corpus, each in self.syntax.items():
-            rows = list(zip(*each.columns.values(), strict=True))
-            frame = framed(list(each.columns), rows).assign(corpus=corpus)
+            frame = table('', **each.columns).assign(corpus=corpus)
             frame = frame[frame['relation'].isin(self.relations)].dropna(axis=1)
             places = [(each.relations.index(name), *best[name]) for name in frame['relation']]
             shares = [each.dev.right[place] for place in places]
@@ -168,6 +177,73 @@ class Across(Result):
         frame = pandas.concat(found, ignore_index=True)
         frame.attrs = {'caption': 'The head that finds most links of each relation, by corpus.'}
         return frame
+
+
+class Matching(Result):
+    """Pairs of heads of two models, matched on half of the texts and measured on the rest.
+
+    Attributes:
+      divergences: [L, N, M, K] The Jensen-Shannon divergence in nats, a mean over the tokens of the
+        second half, between heads of the first model and of the second (M layers of K heads).
+      first, second: [P, 2] The layer and head of each pair, from 0, in either model. The model with
+        fewer heads has all of them matched.
+      texts: The number of texts that the divergences are measured on.
+      by_chance: [R] The mean divergence of as many pairs, drawn at random.
+    """
+
+    title = 'Heads of two models that behave alike'
+
+    divergences: Float[np.ndarray, 'L N M K']
+    first: np.ndarray
+    second: np.ndarray
+    texts: int
+    by_chance: Float[np.ndarray, ' R']
+
+    @property
+    def matched(self) -> Float[np.ndarray, ' P']:
+        """The divergence of each pair."""
+        return self.divergences[*self.first.T, *self.second.T]
+
+    @property
+    def same_place(self) -> float:
+        """The mean divergence of heads with one number; NaN for models of other shapes."""
+        layers, heads, *other = self.divergences.shape
+        if [layers, heads] != other:
+            return float('nan')
+        return float(np.einsum('lnln->ln', self.divergences).mean())
+
+    def frames(self):
+        places = 1 + np.concatenate([self.first, self.second], axis=1)
+        columns = zip(('layer_a', 'head_a', 'layer_b', 'head_b'), places.T, strict=True)
+        caption = 'Matched heads, on held-out texts (0: equal maps; 0.69: no token shared).'
+        return {'pairs': table(caption, **dict(columns), divergence=self.matched)}
+
+    def findings(self):
+        chance = float(self.by_chance.mean())
+        values = {'matched heads': float(self.matched.mean())}
+        if not np.isnan(self.same_place):
+            values['heads with the same number'] = self.same_place
+        return [
+            measured(
+                name,
+                value,
+                p=(1 + int((self.by_chance <= value + 1e-12).sum())) / (1 + len(self.by_chance)),
+                template='{Name} differ by {estimate:.2g} nats, random pairs by {chance:.2g}.',
+                numbers={'Name': name.capitalize(), 'chance': chance},
+                unit='nats',
+                sample=self.texts,
+                sample_of='texts',
+                null=chance,
+                source='matching of heads by their maps',
+            )
+            for name, value in values.items()
+        ]
+
+    def notes(self):
+        return [
+            'Heads are matched on half of the texts and measured on the other half.',
+            'Matched heads of unrelated models are closer than random pairs, too.',
+        ]
 
 
 @an_input(label=lambda given: ', '.join(named_by_file(given['across.files'])))
@@ -289,27 +365,82 @@ def _alike(
     corpora: Sequence[str], samples: Sequence[np.ndarray], ranks: np.ndarray, lengths: float
 ) -> dict[str, float]:
     above = np.triu_indices(len(corpora), 1)
-    of_each = {'rank': ranks[:, *above].mean(axis=1)}
-    of_each['rank_of_halves'] = np.einsum('RSS->R', ranks) / len(corpora)
-    found = {
-        f'{name}{end}': number
-        for name, each in of_each.items()
-        for end, number in zip(_ENDS, interval_of_resamples(each), strict=True)
-    }
+    own = np.einsum('RSS->R', ranks) / len(corpora)
     halves = [np.stack([np.nanmean(x[half::2], 0, float) for half in (0, 1)]) for x in samples]
-    found['icc'] = agreement(np.mean(halves, axis=1)).icc1
-    found['icc_of_halves'] = float(np.mean([agreement(each).icc1 for each in halves]))
-    found['explained_by_lengths'] = lengths
     pairs = [f'{one} and {other}' for one, other in itertools.combinations(corpora, 2)]
-    return found | dict(zip(pairs, ranks[0][above].tolist(), strict=True))
+    return {
+        **with_ends('rank', interval_of_resamples(ranks[:, *above].mean(axis=1))),
+        **with_ends('rank_of_halves', interval_of_resamples(own)),
+        'icc': agreement(np.mean(halves, axis=1)).icc1,
+        'icc_of_halves': float(np.mean([agreement(each).icc1 for each in halves])),
+        'explained_by_lengths': lengths,
+        **dict(zip(pairs, ranks[0][above].tolist(), strict=True)),
+    }
+
+
+@with_subject
+def matching(
+    one: Pretrained,
+    other: Pretrained,
+    texts: Sequence[Text],
+    *,
+    seed: int = 0,
+    settings: TextSettings = TextSettings(),
+) -> Matching:
+    """Match the heads of two models by their maps on the same texts.
+
+    Pairs have the least total divergence (`scipy.optimize.linear_sum_assignment`) on every other
+    text from the first; the rest of the texts measures them. The models may differ in depth and
+    number of heads, but must read the same wordpieces.
+
+    Args:
+      one, other: The models.
+      texts: The texts that both read.
+      seed: The seed of the random pairs.
+      settings: As in `special_tokens`.
+
+    Raises:
+      ValueError: The models' tokenizers give other wordpieces, or there are fewer than two texts.
+    """
+    check_enough('texts', texts, 2, ': one to match heads on, one to measure them')
+    choosing, divergences = (
+        _divergences(one, other, texts[half::2], settings).astype(np.float64) for half in (0, 1)
+    )
+    first, second, by_chance = pairs_of(choosing, divergences, seed)
+    return Matching(divergences, first, second, len(texts) // 2, by_chance)
+
+
+def _divergences(one: Pretrained, other: Pretrained, texts: Sequence[Text], settings: TextSettings):
+    """Return the divergence of each head of one model from each of the other on these texts."""
+    settings = dataclasses.replace(settings, annotations=None)  # They are those of all texts.
+    batches, others = (
+        batches_of(model, texts, settings, annotated=False) for model in (one, other)
+    )
+    ids = ([batch.input_ids for batch in each] for each in (batches, others))
+    if len(batches) != len(others) or not all(map(np.array_equal, *ids)):
+        raise ValueError('The models read other wordpieces: maps can only be compared on the same.')
+    shown = with_progress(batches, 'Matching')
+    mean = stream((one, other), shown, {'divergences': _between})['divergences'].mean
+    shape = other.config.num_hidden_layers, other.config.num_attention_heads
+    return mean.reshape(*mean.shape[:2], *shape)
+
+
+def _between(
+    attentions: Maps, others: Float[Array, 'M K T S'], marks: Marks
+) -> tuple[Array, Array]:
+    """Divergence of each head of one model from each of another [L, N, H], a mean over tokens."""
+    layers, heads, *square = attentions.shape
+    rows = jnp.concatenate([each.reshape(-1, *square) for each in (attentions, others)])
+    values, count = head_divergences(rows[None], marks)
+    return values[0, : layers * heads, layers * heads :].reshape(layers, heads, -1), count
 
 
 def _draw(result: Across):
     known = {name: each for name, each in result.alike.items() if np.isfinite(each['rank'])}
-    names = [f'rank{of}{end}' for of in ('', '_of_halves') for end in _ENDS]
-    numbers = np.array([[each[name] for each in known.values()] for name in names])
-    between, within = numbers.reshape(2, 3, -1)
-    points = {f'two {result.unit}': tuple(between), 'two halves of one': tuple(within)}
+    points = {
+        title: ends_of(known.values(), name)
+        for title, name in ((f'two {result.unit}', 'rank'), ('two halves of one', 'rank_of_halves'))
+    }
     rows = [f'finds {name}' if name in result.relations else name for name in known]
     figure = plots.points_by_row(rows, points, label='rank correlation of heads')
     return figure.captioned('How alike heads are, in each statistic. Lines: 95 % intervals.')

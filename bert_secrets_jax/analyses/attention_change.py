@@ -2,6 +2,7 @@
 
 import dataclasses
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -23,8 +24,10 @@ from bert_secrets_jax.analyses.common.tables import (
     mean_finding,
     mean_over_runs,
     over_seeds,
+    records,
     seeds_frame,
     top_head,
+    with_ends,
 )
 from bert_secrets_jax.analyses.declaration import analysis
 from bert_secrets_jax.checks import check_name
@@ -32,7 +35,7 @@ from bert_secrets_jax.data.tasks import Text
 from bert_secrets_jax.measure.catalogue import DEFAULTS, ENTROPY, SHARE, Described, change, named
 from bert_secrets_jax.model.weights import Pretrained
 from bert_secrets_jax.names import head_name
-from bert_secrets_jax.runs.result import Finding, Result, agreement_of_grids, drawn, framed
+from bert_secrets_jax.runs.result import Finding, Result, agreement_of_grids, drawn
 
 # The finding of how attention changes.
 ON_AVERAGE = 'change of attention, mean over heads'
@@ -64,6 +67,26 @@ class AttentionChange(Result):
         """The similarity of each head, mean over examples and seeds [L, N], by reading."""
         return {reading: similarity(runs, reading) for reading, runs in self.readings.items()}
 
+    @property
+    def changes(self) -> dict[str, dict[str, Any]]:
+        """The change of each statistic, over all heads and in the head that changes most."""
+        runs, found = list(self.runs.values()), {}
+        for each in self.statistics:
+            name = change(each.name)
+            table = over_seeds(runs, [name])[name]
+            if table.count:
+                head = top_head(np.abs(table.mean))
+                every, its = (mean_over_runs(runs, [name], of).interval for of in (..., head))
+                found[each.name] = {
+                    'statistic': each.title,
+                    'unit': each.unit,
+                    **with_ends('mean_change', every),
+                    'mean_size_of_change': np.abs(table.mean).mean(),
+                    'head_changed_most': head_name(*head),
+                    **with_ends('its_change', its),
+                }
+        return found
+
     def verdicts(self):
         return last_layers(self.readings.get('paper', {}))
 
@@ -81,10 +104,10 @@ class AttentionChange(Result):
         if self.statistics:
             units = {each.name: each.unit for each in self.statistics}
             units |= {change(name): unit for name, unit in units.items()}
-            frames['changes'] = self._changes()
-            frames['heads_finetuned'] = seeds_frame(
-                self.runs, units, 'Every statistic of the fine-tuned models, and what changed.'
-            )
+            caption = 'Changes over all heads, and in the head that changes most.'
+            frames['changes'] = records(caption, self.changes.values())
+            caption = 'Every statistic of the fine-tuned models, and what changed.'
+            frames['heads_finetuned'] = seeds_frame(self.runs, units, caption)
         return frames
 
     def figures(self):
@@ -113,7 +136,11 @@ class AttentionChange(Result):
 
     def _on_average(self) -> list[Finding]:
         """Return what gets clearly more or less attention, and whether attention is broader."""
-        runs, clear = list(self.runs.values()), self._clear()
+        runs, clear = list(self.runs.values()), {}
+        for name, each in self.changes.items():
+            if each['mean_change_low'] * each['mean_change_high'] > 0:
+                after = mean_over_runs(runs, [name]).mean
+                clear[name] = (after - each['mean_change'], after)
         shares = [each for each in self.statistics if each.unit == SHARE and each.name in clear]
         if not shares:
             return []
@@ -129,38 +156,6 @@ class AttentionChange(Result):
             numbers['broader'] = 'broader' if wide > narrow else 'narrower'
         said = {'template': f'{template}.', 'numbers': numbers, 'unit': SHARE, 'source': SOURCE}
         return [mean_finding(ON_AVERAGE, runs, [change(most.name)], **said)]
-
-    def _clear(self) -> dict[str, tuple[float, float]]:
-        """Return the mean before and after of each statistic that clearly changes, by its name."""
-        runs, found = list(self.runs.values()), {}
-        for each in self.statistics:
-            moved = mean_over_runs(runs, [change(each.name)])
-            if moved.low * moved.high > 0:
-                after = mean_over_runs(runs, [each.name]).mean
-                found[each.name] = (after - moved.mean, after)
-        return found
-
-    def _changes(self):
-        runs = list(self.runs.values())
-        changes = [change(each.name) for each in self.statistics]
-        tables = over_seeds(runs, changes)
-        rows = []
-        for each, name in zip(self.statistics, changes, strict=True):
-            table = tables[name]
-            if table.count:
-                head = top_head(np.abs(table.mean))
-                every, its = (mean_over_runs(runs, [name], of).interval for of in (..., head))
-                size = np.abs(table.mean).mean()
-                rows.append((each.title, each.unit, *every, size, head_name(*head), *its))
-        return framed(
-            (
-                'statistic', 'unit', 'mean_change', 'mean_change_low', 'mean_change_high',
-                'mean_size_of_change', 'head_changed_most', 'its_change', 'its_change_low',
-                'its_change_high',
-            ),
-            rows,
-            'Changes over all heads, and in the head that changes most.',
-        )  # fmt: skip
 
 
 def change_statistics(reading: str) -> list[Described]:
@@ -226,25 +221,24 @@ def attention_change(
 
 def _draw_heads(result: AttentionChange):
     caption = f'Change of the maps by fine-tuning ({result.subject.as_in("Figure 5")}).'
-    return plots.head_grids(_changed(result), label=_CHANGE).captioned(caption, _sources(result))
+    changed, sources = _changed(result)
+    return plots.head_grids(changed, label=_CHANGE).captioned(caption, sources)
 
 
 def _draw_layers(result: AttentionChange):
-    grids, published = _changed(result), paper.attention_change(result.subject.task)
+    (changed, sources), published = _changed(result), paper.attention_change(result.subject.task)
     return plots.layer_profiles(
-        grids,
+        changed,
         label=_CHANGE,
-        published={} if published is None else dict.fromkeys(grids, 1 - published),
+        published={} if published is None else dict.fromkeys(changed, 1 - published),
         published_name='paper: BERT-base',
-    ).captioned('The same by layer: mean and range of the heads.', _sources(result))
+    ).captioned('The same by layer: mean and range of the heads.', sources)
 
 
-def _changed(result: AttentionChange) -> dict[str, np.ndarray]:
-    return {_TITLES[name]: 1 - grid for name, grid in result.grids.items()}
-
-
-def _sources(result: AttentionChange) -> dict[str | tuple[str, str], plots.Source]:
-    return {
-        _TITLES[name]: plots.Source(f'heads_{name}', 'mean', READINGS[name], -1, 1)
-        for name in result.grids
-    }
+def _changed(result: AttentionChange) -> tuple[dict[str, np.ndarray], dict[Any, plots.Source]]:
+    """Return the change of each head by the title of its panel, and the column that has it."""
+    grids = {_TITLES[name]: 1 - grid for name, grid in result.grids.items()}
+    sources = (
+        plots.Source(f'heads_{name}', 'mean', READINGS[name], -1, 1) for name in result.grids
+    )
+    return grids, dict(zip(grids, sources, strict=True))

@@ -88,10 +88,6 @@ class Clusters(Result):
         return _symmetric(self.tables[DIVERGENCE].mean)
 
     @property
-    def _shape(self) -> tuple[int, int]:
-        return self.tables[DIVERGENCE].mean.shape[:2]
-
-    @property
     def behaviours(self) -> Sequence[str]:
         """The main behaviour of each head [H]: one of `BEHAVIOURS`, 'broad' or 'none of these'."""
         found = np.full(len(self.positions), OTHER, object)
@@ -104,40 +100,34 @@ class Clusters(Result):
     @property
     def names(self) -> Sequence[str]:
         """The names of the heads [H], such as 'L1-H2'."""
-        return [head_name(*head) for head in np.ndindex(self._shape)]
+        return [head_name(*head) for head in np.ndindex(self.tables[DIVERGENCE].mean.shape[:2])]
 
     def frames(self):
         divergences, names = self.divergences, np.array(self.names)
         apart = divergences + np.diag(np.full(len(names), np.inf))
-        x, y = self.positions.T
         heads = {
-            'x': x,
-            'y': y,
+            **dict(zip('xy', self.positions.T, strict=True)),
             'mostly': self.behaviours,
             'nearest_head': names[apart.argmin(axis=1)],
             'divergence_from_it': apart.min(axis=1),
         }
-        pairs = np.triu_indices(len(names), 1)
-        first, second = (names[each] for each in pairs)
-        closest = np.argsort(divergences[pairs], kind='stable')[:10]
+        shape = self.tables[DIVERGENCE].mean.shape[:2]
+        first, second = pairs = np.triu_indices(len(names), 1)
+        every = {'first': names[first], 'second': names[second], 'divergence': divergences[pairs]}
+        closest = np.argsort(every['divergence'], kind='stable')[:10]
         return {
             'heads': grids_frame(
-                {name: np.reshape(each, self._shape) for name, each in heads.items()},
+                {name: np.reshape(each, shape) for name, each in heads.items()},
                 f'The place of each head in the figure (stress {self.stress:.2f}; 0 if distances '
                 'are the divergences).',
                 shown=('divergence_from_it', 'mostly'),
             ),
             'nearest': table(
                 'The ten most similar pairs (0: equal maps; 0.69: no token shared).',
-                heads=worded('{} and {}', first, second)[closest],
-                divergence=divergences[pairs][closest],
+                heads=worded('{} and {}', names[first], names[second])[closest],
+                divergence=every['divergence'][closest],
             ),
-            'divergences': table(
-                'The divergence of every pair of heads.',
-                first=first,
-                second=second,
-                divergence=divergences[pairs],
-            ),
+            'divergences': table('The divergence of every pair of heads.', **every),
         }
 
     def figures(self):
@@ -145,15 +135,15 @@ class Clusters(Result):
 
     def findings(self):
         layers, nearest = self.layers, self.frames()['nearest'].iloc[0]
+        of = {'unit': 'nats', 'source': SOURCE}
         most_similar = measured(
             'most similar heads',
             nearest.divergence,
-            unit='nats',
             where=nearest.heads,
             sample=int(self.tables[DIVERGENCE].count),
             sample_of='tokens',
-            source=SOURCE,
             template='{where} are most alike: {estimate:.2g} apart.',
+            **of,
         )
         # A single layer, or single heads of layers, leave nothing to compare.
         if not np.isfinite(layers.between - layers.within):
@@ -161,16 +151,14 @@ class Clusters(Result):
         of_layers = measured(
             'heads of different layers less heads of one layer',
             layers.between - layers.within,
-            unit='nats',
             sample=len(self.positions),
             sample_of='heads',
-            source=SOURCE,
             p=layers.p_value,
             template='Heads of one layer are {verdict} than heads of different layers '
             '({within:.2f} apart against {between:.2f}).',
             verdict='more alike' if layers.p_value <= LEVEL else 'not clearly more alike',
-            within=layers.within,
-            between=layers.between,
+            numbers=dataclasses.asdict(layers),
+            **of,
         )
         return [of_layers, most_similar]
 
@@ -202,8 +190,7 @@ def clusters(
       ValueError: The model has fewer than three heads.
     """
     require('sklearn')
-    tables = settings.tables(pretrained, texts, cluster_statistics())
-    return from_tables(tables, seed=seed)
+    return from_tables(settings.tables(pretrained, texts, cluster_statistics()), seed=seed)
 
 
 def from_tables(tables: Tables, *, seed: int) -> Clusters:
@@ -225,40 +212,29 @@ def from_tables(tables: Tables, *, seed: int) -> Clusters:
     positions = np.asarray(scaling.fit_transform(divergences))
     apart = np.linalg.norm(positions[:, None] - positions[None], axis=-1)
     stress = np.sqrt(((apart - divergences) ** 2).sum() / (apart**2).sum())
-    return Clusters(
-        tables=tables,
-        positions=positions,
-        stress=float(stress),
-        layers=compare_layers(divergences, heads=means.shape[1], seed=seed),
-    )
+    layers = compare_layers(divergences, heads=means.shape[1], seed=seed)
+    return Clusters(tables, positions, float(stress), layers)
 
 
 def compare_layers(
     divergences: Float[np.ndarray, 'H H'], *, heads: int, seed: int, rounds: int = 10_000
 ) -> Layers:
     """Test whether heads of a layer, of which each has so many, are closer than other heads."""
-    count = len(divergences)
-    of_layer = np.arange(count) // heads
-    first, second = np.triu_indices(count, 1)
+    of_layer = np.arange(len(divergences)) // heads
+    first, second = np.triu_indices(len(divergences), 1)
     values = divergences[first, second]
-    same = of_layer[first] == of_layer[second]
-    total, inside = values.sum(), same.sum()
-    if inside in (0, len(values)):
-        mean = float(values.mean())
-        return Layers(mean if inside else np.nan, np.nan if inside else mean, 1.0)
 
-    def lead(of_layer: np.ndarray) -> float:
-        within = values[of_layer[first] == of_layer[second]].sum()
-        return (total - within) / (len(values) - inside) - within / inside
+    def means(of_layer: np.ndarray) -> list[float]:
+        same = of_layer[first] == of_layer[second]
+        within, between = (values[each] for each in (same, ~same))
+        return [float(each.mean()) if len(each) else np.nan for each in (within, between)]
 
-    found = lead(of_layer)
+    within, between = means(of_layer)
     rng = np.random.default_rng(seed)
-    as_great = sum(lead(rng.permutation(of_layer)) >= found - 1e-12 for _ in range(rounds))
-    return Layers(
-        within=float(values[same].mean()),
-        between=float(values[~same].mean()),
-        p_value=(1 + as_great) / (1 + rounds),
-    )
+    drawn = np.array([means(rng.permutation(of_layer)) for _ in range(rounds)])
+    # Without both kinds of pairs, no assignment has a smaller difference.
+    smaller = (np.diff(drawn) < between - within - 1e-12).sum()
+    return Layers(within, between, p_value=(1 + rounds - int(smaller)) / (1 + rounds))
 
 
 def _symmetric(means: np.ndarray) -> Float[np.ndarray, 'H H']:
@@ -271,7 +247,7 @@ def _symmetric(means: np.ndarray) -> Float[np.ndarray, 'H H']:
 
 def _draw(result: Clusters):
     return plots.planes(
-        result.positions.reshape(*result._shape, 2),
+        result.positions.reshape(*result.tables[DIVERGENCE].mean.shape[:2], 2),
         kinds=result.behaviours,
         order=(*BEHAVIOURS, BROAD, OTHER),
     ).captioned(

@@ -72,8 +72,8 @@ def _tables(given) -> Call:
         settings, wanted = given.value('settings'), [named(name) for name in DEFAULTS]
         return settings.tables(given.value('pretrained'), given.value('texts'), wanted)
 
-    result = (given.result('special_tokens'),)
-    return Call(operator.attrgetter('tables'), result, make=load, content=lambda: DEFAULTS)
+    result = given.result('special_tokens')
+    return Call(operator.attrgetter('tables'), (result,), make=load, content=lambda: DEFAULTS)
 
 
 def _check(given) -> None:

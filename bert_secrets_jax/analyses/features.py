@@ -1,7 +1,9 @@
-"""Attention to linguistic features, before and after fine-tuning (section 4.4, Figure 6)."""
+"""Attention to linguistic features (section 4.4, Figure 6), and of [CLS] (section 4.5, Figure 7).
 
-from collections.abc import Sequence
-from typing import Any
+Both are measured before and after fine-tuning.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
@@ -11,33 +13,63 @@ from bert_secrets_jax.analyses.common.inputs import Models, TextSettings
 from bert_secrets_jax.analyses.common.tables import (
     BeforeAndAfter,
     Tables,
-    mean_finding,
+    mean_over_runs,
     means_of,
-    models_frames,
+    over_seeds,
     significant_changes,
     table,
     tops,
+    with_ends,
 )
 from bert_secrets_jax.analyses.declaration import analysis
+from bert_secrets_jax.analyses.verdicts import Verdict
 from bert_secrets_jax.data.tasks import Text
 from bert_secrets_jax.measure.catalogue import (
     FEATURES,
     FEATURES_OF_NOTEBOOK,
-    Described,
     change,
+    from_cls,
     named,
     notebook,
     plural,
 )
+from bert_secrets_jax.measure.tables import HeadTable
 from bert_secrets_jax.model.weights import Pretrained
 from bert_secrets_jax.runs.result import Finding, agreement_of_grids, drawn
 
-SOURCE = 'Kovaleva et al. 2019, section 4.4'
 SPECIAL = ('[CLS]', '[SEP]')
-UNIT = 'share of attention'
+_TYPES = (*SPECIAL, *FEATURES)
+_STATISTICS = (*_TYPES, *map(notebook, FEATURES_OF_NOTEBOOK))
+_OF_CLS = (*map(from_cls, _TYPES), *(notebook(from_cls(name)) for name in FEATURES_OF_NOTEBOOK))
+# The value at which the colours of Figure 7 end.
+_HIGHEST = 0.5
 
 
-class Features(BeforeAndAfter):
+class _OfTypes(BeforeAndAfter):
+    """Attention to types of token, of which some may be known in no text."""
+
+    def known(self, names: Sequence[str]) -> list[str]:
+        """Return the statistics that are known of any text."""
+        return [name for name in names if name in self.before and self.before[name].count]
+
+    def decided(
+        self,
+        test: Callable[[dict[str, list[HeadTable]], Sequence[Tables]], Verdict],
+        titles: Mapping[str, str],
+        *,
+        least: int = 1,
+    ) -> list[Verdict]:
+        """Return the verdict on the models of which so many statistics are known, by title."""
+        runs = verdicts.named_runs(self.runs, self.before)
+        several = {
+            name: run for name, run in runs.items() if len(verdicts.known(run, titles)) >= least
+        }
+        return verdicts.on_runs(
+            several, lambda runs: test(verdicts.known_in_all(runs, titles), runs)
+        )
+
+
+class Features(_OfTypes):
     """The attention to [CLS], [SEP] and features, in the readings of paper and notebook.
 
     Attributes:
@@ -45,43 +77,38 @@ class Features(BeforeAndAfter):
     """
 
     title = 'Attention to linguistic features'
+    source = 'Kovaleva et al. 2019, section 4.4'
 
     @property
     def names(self) -> list[str]:
         """The features that occur in any text."""
-        return [name for name in FEATURES if name in self.before and self.before[name].count]
-
-    @property
-    def after(self) -> Tables:
-        """The tables of the fine-tuned models, as `over_seeds` returns them."""
-        return self.over_seeds((*SPECIAL, *self.names))
+        return self.known(FEATURES)
 
     def gives(self):
         return {'attention after fine-tuning': self.runs} if self.runs else {}
 
     def verdicts(self):
-        runs = verdicts.named_runs(self.runs, self.before)
+        def negligible(of_features: dict[str, list[HeadTable]], runs: Sequence[Tables]) -> Verdict:
+            to_cls, to_sep = (verdicts.each_of(runs, name) for name in SPECIAL)
+            return verdicts.features_are_negligible(to_cls, to_sep, of_features)
+
         # Punctuation is none of the features of the paper.
         titles = {name: name for name in FEATURES if name != 'punctuation'}
-        measured = {name: run for name, run in runs.items() if verdicts.known(run, titles)}
-        negligible = verdicts.on_runs(
-            measured,
-            lambda runs: verdicts.features_are_negligible(
-                verdicts.each_of(runs, SPECIAL[0]),
-                verdicts.each_of(runs, SPECIAL[1]),
-                verdicts.known_in_all(runs, titles),
-            ),
-        )
-        return [*verdicts.cls_then_sep(runs), *negligible]
+        runs = verdicts.named_runs(self.runs, self.before)
+        return [*verdicts.cls_then_sep(runs), *self.decided(negligible, titles)]
 
     def frames(self):
-        return {'features': self._summary(), 'readings': self._readings()} | models_frames(
-            self.before,
-            self.runs,
-            UNIT,
-            'Every head of the model as it is.',
-            'Every head of the fine-tuned models, and what changed.',
+        both = [name for name in self.names if name in FEATURES_OF_NOTEBOOK]
+        theirs = [self.before[notebook(name)] for name in both]
+        readings = table(
+            'The notebook finds words by spelling, and counts their absence as 0.',
+            feature=both,
+            paper_top_head=tops(self.before[name] for name in both),
+            notebook_examples=[each.count for each in theirs],
+            notebook_top_head=tops(theirs),
         )
+        frames = {'features': self._summary(), 'readings': readings}
+        return frames | self.heads_frames()
 
     def figures(self):
         return drawn(self, **{'special_tokens_finetuned': _draw_special} if self.runs else {})
@@ -93,14 +120,21 @@ class Features(BeforeAndAfter):
         published = paper.special_token_attention(self.subject.task) if self.runs else None
         for name, theirs in (published or {}).items():
             label = f'attention to {name}: agreement with the paper'
-            found += agreement_of_grids(label, tables[name].mean, theirs, source=SOURCE)
+            found += agreement_of_grids(label, tables[name].mean, theirs, source=self.source)
         return found
+
+    def notes(self):
+        absent = ', '.join(plural(name) for name in FEATURES if name not in self.names)
+        return [
+            'Frequent features score higher: the greatest attention to any of them counts.',
+            *([f'Left out, for none is known in these texts: {absent}.'] if absent else []),
+        ]
 
     def _most(self, tables: Tables) -> Finding:
         """Return the feature with the most attention, beside that of special tokens."""
-        size = {name: float(each.mean.mean()) for name, each in tables.items()}
+        size = {name: float(tables[name].mean.mean()) for name in (*SPECIAL, *self.names)}
         most = max(self.names, key=lambda name: size[name])
-        return self._mean(
+        return self.mean(
             'the feature with the most attention',
             most,
             where=plural(most),
@@ -112,25 +146,14 @@ class Features(BeforeAndAfter):
 
     def _moved(self) -> Finding:
         """Return the feature whose attention changes most, mean over heads."""
-        changes = self.over_seeds(map(change, self.names))
+        changes = over_seeds(self.models, map(change, self.names))
         most = max(self.names, key=lambda name: abs(changes[change(name)].mean.mean()))
-        return self._mean(
+        return self.mean(
             'attention to the feature that fine-tuning changes most',
             change(most),
             where=plural(most),
             template='Fine-tuning changes attention to {where} most: by {estimate:+.2g} per head.',
         )
-
-    def notes(self):
-        absent = ', '.join(plural(name) for name in FEATURES if name not in self.names)
-        return [
-            'Frequent features score higher: the greatest attention to any of them counts.',
-            *([f'Left out, for none is known in these texts: {absent}.'] if absent else []),
-        ]
-
-    def _mean(self, name: str, which: str, **fields: Any) -> Finding:
-        """Return a statistic of the fine-tuned models, or of the only one, mean over heads."""
-        return mean_finding(name, self.models, [which], unit=UNIT, source=SOURCE, **fields)
 
     def _summary(self):
         names, caption = [*SPECIAL, *self.names], 'Means are over all heads.'
@@ -146,22 +169,78 @@ class Features(BeforeAndAfter):
             caption += f' in each of {len(runs)} models.' if len(runs) > 1 else '.'
         return table(caption, **columns)
 
-    def _readings(self):
-        names = [name for name in self.names if name in FEATURES_OF_NOTEBOOK]
-        theirs = [self.before[notebook(name)] for name in names]
-        return table(
-            'The notebook finds words by spelling, and counts their absence as 0.',
-            feature=names,
-            paper_top_head=tops(self.before[name] for name in names),
-            notebook_examples=[each.count for each in theirs],
-            notebook_top_head=tops(theirs),
+
+class ClsTokens(_OfTypes):
+    """The attention of [CLS] to each type of token ('from [CLS] to noun').
+
+    Attributes:
+      before, runs: As in `common.tables.BeforeAndAfter`.
+    """
+
+    title = '[CLS] in the last layer'
+    source = 'Kovaleva et al. 2019, section 4.5, Figure 7'
+
+    @property
+    def names(self) -> list[str]:
+        """The types of token that occur in any text."""
+        return [name for name in _TYPES if self.known([from_cls(name)])]
+
+    def in_last_layer(self, tables: Tables) -> np.ndarray:
+        """Return the attention of the last layer's heads to each type of token [N, types]."""
+        return np.stack([tables[from_cls(name)].mean[-1] for name in self.names], axis=1)
+
+    def verdicts(self):
+        titles = {from_cls(name): name for name in ('[SEP]', '[CLS]', *FEATURES)}
+        return self.decided(
+            lambda of_types, _: verdicts.cls_attends_most_to_sep(of_types), titles, least=2
         )
 
+    def frames(self):
+        return {'cls_tokens': self._summary()} | self.heads_frames()
 
-def feature_statistics() -> list[Described]:
-    """Return the statistics that `features` measures."""
-    names = (*SPECIAL, *FEATURES, *map(notebook, FEATURES_OF_NOTEBOOK))
-    return [named(name) for name in names]
+    def figures(self):
+        return drawn(self, cls_tokens=_draw_last_layer)
+
+    def findings(self):
+        means = self.in_last_layer(self.after or self.before).mean(axis=0)
+        if len(means) < 2:
+            return []
+        most, second, *_ = np.argsort(-means)
+        return [
+            self.mean(
+                'type of token that [CLS] attends to most',
+                from_cls(self.names[most]),
+                -1,
+                where=plural(self.names[most]),
+                template='{when} the last layer, [CLS] attends most to {where} ({estimate:.2f}), '
+                'then to {then}.',
+                when='After fine-tuning, in' if self.runs else 'In',
+                then=plural(self.names[second]),
+            )
+        ]
+
+    def notes(self):
+        return ['In the paper it is [SEP], or punctuation (STS-B, RTE, QNLI).']
+
+    def _summary(self):
+        columns = {
+            'feature': self.names,
+            'examples': [self.before[from_cls(name)].count for name in self.names],
+            'pretrained': self.in_last_layer(self.before).mean(axis=0),
+        }
+        if self.runs:
+            means = [mean_over_runs(self.models, [from_cls(name)], -1) for name in self.names]
+            after = self.after
+            theirs = [after.get(notebook(from_cls(name))) for name in self.names]
+            columns |= with_ends('finetuned', [each.interval for each in means])
+            columns['finetuned_top_head'] = self.in_last_layer(after).max(axis=0)
+            columns['finetuned_notebook'] = [
+                np.nan if each is None else each.mean[-1].mean() for each in theirs
+            ]
+        published = paper.cls_tokens(self.subject.task)
+        if published:
+            columns['paper_bert_base'] = [published.get(name, np.nan) for name in self.names]
+        return table('Attention of [CLS], mean over the heads of the last layer.', **columns)
 
 
 @analysis(
@@ -171,8 +250,8 @@ def feature_statistics() -> list[Described]:
     reads=('linguistics.',),
     inputs={'tuned': 'tuned_if_any'},
     needs=('annotations',),
-    wants=lambda given: feature_statistics(),
-    compares=lambda given: feature_statistics(),
+    wants=lambda given: map(named, _STATISTICS),
+    compares=lambda given: map(named, _STATISTICS),
     words=True,
 )
 def features(
@@ -188,20 +267,62 @@ def features(
       tuned: `pretrained` fine-tuned, or several such models; None measures only `pretrained`.
       pretrained, texts, settings: As in `special_tokens`.
     """
-    wanted = feature_statistics()
+    wanted = list(map(named, _STATISTICS))
     before = settings.tables(pretrained, texts, wanted)
-    runs = settings.changes(pretrained, tuned, texts, wanted)
-    return Features(before, runs)
+    return Features(before, settings.changes(pretrained, tuned, texts, wanted))
+
+
+@analysis(
+    question='what [CLS] attends to in the last layer',
+    report='always',
+    title='[CLS]',
+    reads=('linguistics.',),
+    inputs={'tuned': 'tuned_if_any'},
+    needs=('annotations',),
+    wants=lambda given: map(named, _OF_CLS),
+    compares=lambda given: map(named, _OF_CLS),
+    words=True,
+)
+def cls_tokens(
+    pretrained: Pretrained,
+    texts: Sequence[Text],
+    *,
+    tuned: Models | None = None,
+    settings: TextSettings = TextSettings(),
+) -> ClsTokens:
+    """Measure the attention of [CLS] to each type of token, before and after fine-tuning.
+
+    The arguments are those of `features`.
+    """
+    wanted = list(map(named, _OF_CLS))
+    before = settings.tables(pretrained, texts, wanted)
+    return ClsTokens(before, settings.changes(pretrained, tuned, texts, wanted))
 
 
 def _draw_special(result: Features):
     return plots.layer_profiles(
         {name: result.after[name].mean for name in SPECIAL},
-        label=UNIT,
+        label=result.unit,
         published=paper.special_token_attention(result.subject.task) or {},
         published_name='paper: BERT-base',
     ).captioned(
         'Attention to [CLS] and [SEP] after fine-tuning: mean and range of the heads of a layer '
         f'({result.subject.as_in("Figure 6")}).',
         plots.Source('heads_finetuned', 'mean'),
+    )
+
+
+def _draw_last_layer(result: ClsTokens):
+    models = zip(result.by_model, ('heads', 'heads_finetuned'), strict=False)
+    tables = zip(result.by_model, (result.before, result.after), strict=False)
+    return plots.feature_matrices(
+        {name: result.in_last_layer(each) for name, each in tables},
+        result.names,
+        label='attention of [CLS]',
+        layer=len(result.before[from_cls(result.names[0])].mean) - 1,
+        highest=_HIGHEST,
+    ).captioned(
+        'Attention of [CLS] in the last layer, by type of token '
+        f'({result.subject.as_in("Figure 7")}).',
+        {name: plots.Source(frame, 'mean', from_cls('{}')) for name, frame in models},
     )

@@ -53,8 +53,8 @@ class Finetuning(Result):
 
     def gives(self):
         given: dict[str, Any] = {'unlearnt': tuple(self.unlearnt)}
-        start, task = self.starts.get('pretrained'), self.subject.task
-        published = None if task is None else verdicts.published_gain(task)
+        start = self.starts.get('pretrained')
+        published = verdicts.published_gain(self.subject.task or '')
         if published is not None and start is not None:
             regression = bool(np.isnan(start.larger_class))
             metric = 'pearson' if regression else 'accuracy'
@@ -110,10 +110,12 @@ class Finetuning(Result):
         if self.unlearnt:
             # One is enough to say first: a model that learnt nothing has nothing to tell.
             start, seed = self._main, self.unlearnt[0]
-            place = start.seeds.index(seed)
-            reached = start.scores[place][start.tested], start.larger_class, start.p_learnt[place]
-            test = start.tested, *reached
-            found.insert(0, not_learnt(f'the model of seed {seed}', test, start.dev_examples))
+            place, metric = start.seeds.index(seed), start.tested
+            reached = start.scores[place][metric], start.larger_class, start.p_learnt[place]
+            warning = not_learnt(
+                f'the model of seed {seed}', (metric, *reached), start.dev_examples
+            )
+            found.insert(0, warning)
         return found
 
     def _score(self, name: str, runs: Finetuned) -> Finding:

@@ -1,7 +1,8 @@
 """The five patterns of attention and their shares (section 4.1, Figures 1 and 2)."""
 
 import functools
-from collections.abc import Mapping, Sequence
+import itertools
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -13,10 +14,10 @@ from bert_secrets_jax.analyses.common import marks
 from bert_secrets_jax.analyses.common.inputs import Models, TextSettings, readable
 from bert_secrets_jax.analyses.common.tables import (
     OF_SHARES,
+    BeforeAndAfter,
     Tables,
     mean_finding,
     mean_over_runs,
-    models_frames,
     over_seeds,
     table,
 )
@@ -39,11 +40,10 @@ from bert_secrets_jax.patterns.classifier import (
 )
 from bert_secrets_jax.patterns.correct import Corrected, corrected, f1_of
 from bert_secrets_jax.runs.call import Call, an_input, call
-from bert_secrets_jax.runs.result import Result, drawn, how_many
+from bert_secrets_jax.runs.result import drawn, how_many
 from bert_secrets_jax.runs.run import digest
 from bert_secrets_jax.stats.over_runs import REACH
 
-SOURCE = 'Kovaleva et al. 2019, section 4.1'
 NAMES = tuple(f'pattern: {name}' for name in CLASSES)
 CHANGED, UNLIKE = 'pattern: changed', 'pattern: unlike'
 # The finding of how many heads change.
@@ -65,15 +65,14 @@ _UNLIKE = (
 )
 
 
-class Patterns(Result):
+class Patterns(BeforeAndAfter):
     """The patterns of each head's maps.
 
     Attributes:
-      before: The tables of the model before fine-tuning: 'pattern: vertical' and so on, and '[CLS]
+      before, runs: As in `common.tables.BeforeAndAfter`: 'pattern: vertical' and so on, and '[CLS]
         and all [SEP]'. The mean of a pattern is the share of examples on which the head has it;
-        'pattern: unlike' is the share on which its map is unlike all labelled ones.
-      runs: The tables of each fine-tuned model by its seed; empty without any. 'pattern: changed'
-        is the share of examples whose map changes its class.
+        'pattern: unlike' is the share on which its map is unlike all labelled ones, and, of
+        fine-tuned models, 'pattern: changed' that of examples whose map changes its class.
       confusions: The number of labelled maps of each model by label (rows) and by the class that
         classifiers found which knew no map of the same model (columns) [G, C, C]; empty if unknown.
       examples: The maps [T, T] that are most clearly of a class, by the title of the class and the
@@ -81,9 +80,9 @@ class Patterns(Result):
     """
 
     title = 'Patterns of attention'
+    unit = 'share of maps'
+    source = 'Kovaleva et al. 2019, section 4.1'
 
-    before: Tables
-    runs: Mapping[str, Tables]
     confusions: np.ndarray
     examples: Mapping[str, Mapping[str, np.ndarray]]
 
@@ -92,7 +91,7 @@ class Patterns(Result):
         """The share of each head's maps in each class [L, N, C], by the name of the model."""
         return {
             model: np.stack([each.mean for each in over_seeds(runs, NAMES).values()], axis=-1)
-            for model, runs in self._models.items()
+            for model, runs in self.by_model.items()
         }
 
     def correct(self, runs: Sequence[Tables]) -> Corrected | None:
@@ -103,11 +102,6 @@ class Patterns(Result):
         sizes = [mean * (1 - mean) * (REACH / half) ** 2 for mean, half in wide]
         size = min(sizes, default=float(runs[0][NAMES[0]].count))
         return corrected(np.array([each.mean for each in found]), self.confusions, size=size)
-
-    @property
-    def _models(self) -> dict[str, list[Tables]]:
-        models = {'pre-trained': [self.before], 'fine-tuned': list(self.runs.values())}
-        return {name: runs for name, runs in models.items() if runs}
 
     def verdicts(self):
         def few(runs: Sequence[Tables]) -> verdicts.Verdict:
@@ -126,31 +120,26 @@ class Patterns(Result):
         return [each for test in (few, vertical) for each in verdicts.on_runs(runs, test)]
 
     def frames(self):
-        unlike = [[run[UNLIKE].mean for run in runs] for runs in self._models.values()]
-        frames = {
+        unlike = [[run[UNLIKE].mean for run in runs] for runs in self.by_model.values()]
+        return {
             'patterns': self._summary(),
             'unlike': table(
                 'Maps unlike every labelled one, whose classes are guesses.',
-                model=[*self._models],
+                model=[*self.by_model],
                 unlike_percent=100 * np.array([np.mean(each) for each in unlike], np.float64),
                 of_labelled_percent=np.array(100 * FAR),
             ),
+            **self.heads_frames((*NAMES, CHANGED)),
         }
-        runs = {
-            seed: {name: run[name] for name in (*NAMES, CHANGED)} for seed, run in self.runs.items()
-        }
-        tuned = 'The fine-tuned models, and how many maps change class.'
-        before = {name: self.before[name] for name in NAMES}
-        return frames | models_frames(before, runs, 'share of maps', 'The model as it is.', tuned)
 
     def figures(self):
         drawings = {'patterns': _draw_shares, 'patterns_heads': _draw_heads}
         return drawn(self, **drawings, patterns_examples=_draw_examples)
 
     def findings(self):
-        fields: dict[str, Any] = {'unit': 'share of maps', 'source': SOURCE, 'limits': OF_SHARES}
+        fields: dict[str, Any] = {'unit': self.unit, 'source': self.source, 'limits': OF_SHARES}
         found = []
-        for (model, grid), runs in zip(self.shares.items(), self._models.values(), strict=True):
+        for (model, grid), runs in zip(self.shares.items(), self.by_model.values(), strict=True):
             most = int(grid.mean(axis=(0, 1)).argmax())
             about = {
                 f'most frequent pattern, {model}': (NAMES[most], TITLES[most], _MOST),
@@ -162,7 +151,7 @@ class Patterns(Result):
         if self.runs:
             others = np.not_equal(*(grid.argmax(axis=-1) for grid in self.shares.values()))
             said = 'After fine-tuning, {estimate} {unit} {estimate:|has|have} another main pattern.'
-            sample = {'sample': int(self.before[NAMES[0]].count), 'source': SOURCE}
+            sample = {'sample': int(self.before[NAMES[0]].count), 'source': self.source}
             found.append(how_many(CHANGED_HEADS, others, template=said, **sample))
         return found
 
@@ -178,7 +167,7 @@ class Patterns(Result):
 
     def _summary(self):
         columns = {}
-        for model, runs in self._models.items():
+        for model, runs in self.by_model.items():
             name, found = model.replace('-', ''), [mean_over_runs(runs, [each]) for each in NAMES]
             columns[f'{name}_percent'] = [100 * each.mean for each in found]
             columns[f'{name}_half_interval_percent'] = [100 * each.half for each in found]
@@ -199,14 +188,9 @@ class Patterns(Result):
         )
 
 
-def map_statistics(classifier: Classifier) -> list[Described]:
-    """Return the statistics of one model that `patterns` measures."""
-    return [*pattern_statistics(classifier), named(ALL_SPECIAL)]
-
-
-def compared_statistics(classifier: Classifier) -> list[Described]:
-    """Return the statistics of a model and a fine-tuned one together that `patterns` measures."""
-    return [*pattern_comparisons(classifier), named(ALL_SPECIAL)]
+def _statistics(of: Callable[..., Sequence[Described]], classifier: Classifier) -> list[Described]:
+    """Return the statistics of patterns, of one model or of two, and that of special tokens."""
+    return [*of(classifier), named(ALL_SPECIAL)]
 
 
 def _content(given, _) -> str:
@@ -227,8 +211,8 @@ def classifier(given) -> Call:
     report='always',
     reads=('patterns.classifier',),
     inputs={'tuned': 'tuned_if_any'},
-    wants=lambda given: map_statistics(given.value('classifier')),
-    compares=lambda given: compared_statistics(given.value('classifier')),
+    wants=lambda given: _statistics(pattern_statistics, given.value('classifier')),
+    compares=lambda given: _statistics(pattern_comparisons, given.value('classifier')),
     cost=lambda given: 2 * given.tokens('texts'),
 )
 def patterns(
@@ -248,12 +232,12 @@ def patterns(
     """
     classifier = classifier or load_classifier()
     examples = as_examples(texts)
-    before = settings.tables(pretrained, examples, map_statistics(classifier))
-    runs = settings.changes(pretrained, tuned, examples, compared_statistics(classifier))
+    before = settings.tables(pretrained, examples, _statistics(pattern_statistics, classifier))
+    compared = _statistics(pattern_comparisons, classifier)
+    runs = settings.changes(pretrained, tuned, examples, compared)
     chosen = readable(pretrained, examples, count=_EXAMPLES, max_length=settings.max_length)
     maps = attention_maps(pretrained, chosen, max_length=settings.max_length)
-    shown = clearest(classifier, maps)
-    return Patterns(before, runs, classifier.confusions, shown)
+    return Patterns(before, runs, classifier.confusions, clearest(classifier, maps))
 
 
 def clearest(classifier: Classifier, maps: Sequence[TokenMaps]) -> dict[str, dict[str, np.ndarray]]:
@@ -262,30 +246,24 @@ def clearest(classifier: Classifier, maps: Sequence[TokenMaps]) -> dict[str, dic
     Maps of fewer than 10 tokens are left out if there are longer ones.
     """
     shown = [each for each in maps if len(each.tokens) >= _LEGIBLE] or list(maps)
-    judge = jax.jit(functools.partial(judge_maps, classifier))
-    logits, heads = [], []
+    judge, logits, heads = jax.jit(functools.partial(judge_maps, classifier)), [], []
     for each in shown:
         # Few sizes, so few compilations.
-        length, padding = len(each.tokens), -len(each.tokens) % 64
-        padded = np.pad(each.attentions, [(0, 0), (0, 0), (0, padding), (0, padding)])
+        padding = 0, -len(each.tokens) % 64
         # The last token separates, and the same one stands between two texts.
         sep = [token == each.tokens[-1] for token in each.tokens]
-        marks_of = {'token': np.ones(length, bool), 'sep': np.array(sep)}
-        marks_of = {name: np.pad(mark, (0, padding)) for name, mark in marks_of.items()}
-        judged = judge(padded, marks_of)
-        logits.append(np.asarray(judged, np.float64)[..., :-1].reshape(-1, len(CLASSES)))
-        heads += [
-            (head_name(*place), each.attentions[place]) for place in np.ndindex(judged.shape[:2])
-        ]
-    logits = np.concatenate(logits)
+        marks_of = {'token': np.pad([True] * len(sep), padding), 'sep': np.pad(sep, padding)}
+        judged = judge(np.pad(each.attentions, [(0, 0), (0, 0), padding, padding]), marks_of)
+        logits += [*np.asarray(judged, np.float64)[..., :-1].reshape(-1, len(CLASSES))]
+        places = np.ndindex(judged.shape[:2])
+        heads += [(head_name(*place), each.attentions[place]) for place in places]
     odds = logits - np.logaddexp.reduce(logits, axis=1, keepdims=True)
     panels = {}
     for index, title in enumerate(TITLES):
-        order = np.argsort(-odds[:, index], kind='stable')
-        members = {}
-        for number in order[logits[order].argmax(axis=1) == index]:
+        order, members = np.argsort(-odds[:, index], kind='stable'), {}
+        for number in order[odds[order].argmax(axis=1) == index]:
             members.setdefault(*heads[number])
-        panels[title] = dict(list(members.items())[:_SHOWN])
+        panels[title] = dict(itertools.islice(members.items(), _SHOWN))
     return panels
 
 

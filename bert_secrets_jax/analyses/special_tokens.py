@@ -20,6 +20,7 @@ from bert_secrets_jax.analyses.common.tables import (
     heads_frame,
     interval_of,
     layers_frame,
+    records,
     top_head,
 )
 from bert_secrets_jax.analyses.declaration import analysis
@@ -80,8 +81,8 @@ class SpecialTokens(Result):
 
     def findings(self):
         known = [each for each in self.statistics if self.tables[each.name].count]
-        found = [self._extreme(each) for each in known[:1]]
         published = paper.special_token_attention(self.subject.task) or {}
+        found = [self._extreme(each) for each in known[:1]]
         for each in known:
             grids = self.tables[each.name].mean, published.get(each.name)
             name = f'{each.title}: agreement with the paper'
@@ -113,13 +114,12 @@ class SpecialTokens(Result):
         for reach in sorted(set(self.reach), key=lambda each: (each is not None, each)):
             of = np.array([each == reach for each in self.reach])
             kind = 'global' if reach is None else f'local, {reach} tokens to each side'
-            means = [table.mean[of].mean() for table in self.tables.values()]
-            rows.append((kind, int(of.sum()), *means))
-        return framed(
-            ('layers', 'number', *self.tables),
-            rows,
-            'Mean over the heads of global and of local layers, which see [CLS] from near alone.',
+            means = {name: table.mean[of].mean() for name, table in self.tables.items()}
+            rows.append({'layers': kind, 'number': int(of.sum()), **means})
+        caption = (
+            'Mean over the heads of global and of local layers, which see [CLS] from near alone.'
         )
+        return records(caption, rows)
 
     def _top_heads(self):
         rows = []

@@ -11,7 +11,7 @@ from typing import Any
 from absl import logging
 from flax.traverse_util import flatten_dict
 
-from bert_secrets_jax.analyses.comparison import Comparison, comparison
+from bert_secrets_jax.analyses.claims import Comparison, comparison
 from bert_secrets_jax.checks import MENDABLE, check_enough, check_rules, summary
 from bert_secrets_jax.compute import enable_cache
 from bert_secrets_jax.configs import base

@@ -15,8 +15,8 @@ from ml_collections import ConfigDict
 
 from bert_secrets_jax import processes
 from bert_secrets_jax.analyses.attention_change import ON_AVERAGE
+from bert_secrets_jax.analyses.claims import comparison
 from bert_secrets_jax.analyses.common.effects import MATTER
-from bert_secrets_jax.analyses.comparison import comparison
 from bert_secrets_jax.analyses.declaration import ANALYSES as SECTIONS
 from bert_secrets_jax.analyses.patterns import CHANGED_HEADS
 from bert_secrets_jax.checks import MENDABLE, TooFewTextsError, summary

@@ -1,21 +1,25 @@
-"""How far fine-tunings agree on what masks do, and how far a second measurement would agree.
+"""How far heads do alike in several models or corpora, and how far fine-tunings agree.
 
 Axes: S seeds (each is one fine-tuned model) or samples, M masks, P parts of a sample (examples), H
-heads, R resamples, C covariates.
+heads, R resamples, C covariates. Grids of heads have L layers of N heads, or K of M.
 """
 
 import dataclasses
+import math
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
+import scipy.optimize
 import scipy.stats
 from jaxtyping import Float
 
-from bert_secrets_jax.stats.correlations import jackknifed
+from bert_secrets_jax.stats.correlations import RankAgreement, jackknifed, spearman
 
 _HALVES = 50
 # A correlation is not corrected for less reliability: what is left would be noise.
 _LEAST = 0.3
+_ROUNDS = 9999  # random pairings
 
 OfSeeds = Float[np.ndarray, 'S M']
 
@@ -65,11 +69,14 @@ def agreement(effects: OfSeeds, values: Float[np.ndarray, 'S M P'] | None = None
     seeds, masks = effects.shape
     if seeds < 2 or masks < 3:
         return Agreement(*[np.nan] * 9)
-    numbers = [
-        number
-        for statistic in (_rank_correlation, _icc1, _icc3)
-        for number in _with_jackknife(statistic, effects)
-    ]
+    numbers = []
+    for each in (_rank_correlation, _icc1, _icc3):
+        # Without one of two seeds there is no correlation.
+        found = jackknifed(
+            lambda left, each=each: each(np.delete(effects, left, axis=0)),
+            seeds if seeds > 2 else 1,
+        )
+        numbers += dataclasses.astuple(found)
     if values is None:
         return Agreement(*numbers)
     values = values[:, known]
@@ -158,18 +165,9 @@ def _icc3(effects: np.ndarray) -> float:
 
 
 def _intraclass(effects: np.ndarray, within: float) -> float:
-    seeds = len(effects)
-    between = seeds * effects.mean(axis=0).var(ddof=1)
+    seeds, between = len(effects), len(effects) * effects.mean(axis=0).var(ddof=1)
     whole = between + (seeds - 1) * within
     return float((between - within) / whole) if whole > 0 else np.nan
-
-
-def _with_jackknife(statistic, effects: np.ndarray) -> tuple[float, float, float]:
-    """Return a correlation over seeds with its 95 % interval; NaN where there is none."""
-    # Without one of two seeds there is none.
-    seeds = len(effects) if len(effects) > 2 else 1
-    found = jackknifed(lambda left: statistic(np.delete(effects, left, axis=0)), seeds)
-    return found.rank, found.low, found.high
 
 
 def reliability(parts: Float[np.ndarray, 'P *H'], *, seed: int = 0) -> float:
@@ -238,3 +236,70 @@ def explained(
     slopes, *_ = np.linalg.lstsq(within[:, heads:], within[:, :heads], rcond=None)
     adjusted = means[:, :heads] - means[:, heads:] @ slopes
     return float(1 - adjusted.var(axis=0).sum() / whole) if whole > 0 else np.nan
+
+
+def of_grids(one: Float[np.ndarray, 'L N'], other: Float[np.ndarray, 'L N']) -> RankAgreement:
+    """Return the rank correlation of two grids of heads, with an interval over layers.
+
+    The interval is that of the jackknife over layers, since heads of one layer may be alike. A head
+    of unknown value is NaN in both grids.
+    """
+    # A layer of which nothing is known is no part of the sample.
+    known = ~np.isnan(one).all(axis=1)
+    both = one[known], other[known]
+    return jackknifed(
+        lambda left: spearman(*(np.delete(each, left, axis=0) for each in both)), int(known.sum())
+    )
+
+
+def by_depth(grid: Float[np.ndarray, 'L N']) -> tuple[np.ndarray, np.ndarray]:
+    """Return the relative depth (0 to 1) of each layer and its mean; NaN where no head is known."""
+    import pandas
+
+    return np.linspace(0, 1, len(grid)), pandas.DataFrame(grid).mean(axis=1).to_numpy()
+
+
+def alike(one: Float[np.ndarray, 'L N'], other: Float[np.ndarray, 'K M']) -> dict[str, Any]:
+    """Return how far two grids of heads agree, which may be of models of other shapes.
+
+    Returns:
+      heads: The number of heads that both know; 0 if none has a counterpart in the other.
+      rank_correlation, low, high: Their rank correlation (`of_grids`); NaN without counterparts.
+      within_layers, within_layers_low, within_layers_high: The same without the mean of each layer,
+        so that two grids do not agree only because both depend on depth.
+      depth_profile: The rank correlation of the means of layers at the same relative depth.
+    """
+    heads, overall, within = 0, *[RankAgreement(np.nan, np.nan, np.nan)] * 2
+    if one.shape == other.shape:
+        either = np.isnan(one) | np.isnan(other)
+        both = [np.where(either, np.nan, each) for each in (one, other)]
+        heads, overall = int((~either).sum()), of_grids(*both)
+        within = of_grids(*(each - by_depth(each)[1][:, None] for each in both))
+    profiles = by_depth(one), by_depth(other)
+    # At the depths of the model with fewer layers.
+    depth, _ = min(profiles, key=lambda each: len(each[0]))
+    return {
+        'heads': heads,
+        'rank_correlation': overall.rank,
+        'low': overall.low,
+        'high': overall.high,
+        'within_layers': within.rank,
+        'within_layers_low': within.low,
+        'within_layers_high': within.high,
+        'depth_profile': spearman(*(np.interp(depth, *each) for each in profiles)),
+    }
+
+
+def pairs_of(
+    choosing: Float[np.ndarray, 'L N K M'], divergences: Float[np.ndarray, 'L N K M'], seed: int
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return the closest pairs by one half's divergences, and random pairs' mean in the other."""
+    shapes = choosing.shape[:2], choosing.shape[2:]
+    sizes = [math.prod(shape) for shape in shapes]
+    flat = divergences.reshape(sizes)
+    pairs = scipy.optimize.linear_sum_assignment(choosing.reshape(sizes))
+    rng = np.random.default_rng(seed)
+    drawn = [[rng.permutation(size)[: min(sizes)] for size in sizes] for _ in range(_ROUNDS)]
+    by_chance = np.array([flat[*each].mean() for each in drawn])
+    first, second = (np.stack(each, 1) for each in map(np.unravel_index, pairs, shapes))
+    return first, second, by_chance

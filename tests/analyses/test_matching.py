@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import bert_secrets_jax as bs
-from bert_secrets_jax.analyses.matching import pairs_of
+from bert_secrets_jax.stats.agreement import pairs_of
 from tests.analyses.conftest import with_attention
 from tests.conftest import random_params
 

@@ -11,7 +11,7 @@ import pytest
 import bert_secrets_jax as bs
 from bert_secrets_jax.analyses import verdicts as claims
 from bert_secrets_jax.analyses.attention_change import ON_AVERAGE
-from bert_secrets_jax.analyses.common.claims import claims_over_tasks
+from bert_secrets_jax.analyses.claims import claims_over_tasks
 from bert_secrets_jax.analyses.special_tokens import SpecialTokens
 from bert_secrets_jax.analyses.verdicts import HOLDS, UNDECIDED
 from bert_secrets_jax.names import filled

@@ -4,15 +4,16 @@ Shapes: L layers, N heads.
 """
 
 import dataclasses
+import itertools
 import operator
 from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from jaxtyping import Bool, Float
 
-from bert_secrets_jax.measure.catalogue import Described, limits_of
+from bert_secrets_jax.measure.catalogue import SHARE, Described, limits_of
 from bert_secrets_jax.measure.colours import Colours
 from bert_secrets_jax.measure.tables import COLOURS, HeadTable, to_frame, top_heads
 from bert_secrets_jax.runs.result import Finding, Interval, Result, framed, measured
@@ -29,6 +30,8 @@ Grid = Float[np.ndarray, 'L N']
 Which = Bool[np.ndarray, 'L N']
 # The limits of shares.
 OF_SHARES = 0.0, 1.0
+# The ends of the names of columns of a number and of its interval.
+_ENDS = ('', '_low', '_high')
 
 
 @dataclasses.dataclass(frozen=True)
@@ -69,22 +72,54 @@ class BeforeAndAfter(Result):
     """Statistics of a model as it is, and fine-tuned.
 
     Attributes:
+      unit, source: The unit of the statistics, and where the question comes from.
       before: The tables of the model before fine-tuning, by the name of the statistic.
       runs: The tables of each fine-tuned model by its seed: the same statistics, and their changes
         example by example ('change of noun'). Empty if no fine-tuned model was measured.
     """
 
+    unit: ClassVar[str] = SHARE
+    source: ClassVar[str]
+
     before: Tables
     runs: Mapping[str, Tables]
 
     @property
+    def by_model(self) -> dict[str, list[Tables]]:
+        """The tables of the model 'pre-trained', and of each model 'fine-tuned' if there is one."""
+        models = {'pre-trained': [self.before], 'fine-tuned': list(self.runs.values())}
+        return {name: runs for name, runs in models.items() if runs}
+
+    @property
     def models(self) -> list[Tables]:
         """The tables of the fine-tuned models; of the model before if there are none."""
-        return list(self.runs.values()) or [self.before]
+        return list(self.by_model.values())[-1]
 
-    def over_seeds(self, names: Iterable[str]) -> Tables:
-        """Return tables of the fine-tuned models, mean over seeds; empty without any model."""
-        return over_seeds(list(self.runs.values()), names) if self.runs else {}
+    @property
+    def after(self) -> Tables:
+        """The tables of the fine-tuned models, mean over seeds (`over_seeds`); none without any."""
+        return over_seeds(list(self.runs.values()), self.before) if self.runs else {}
+
+    def mean(self, name: str, statistic: str, heads: Any = ..., **fields: Any) -> Finding:
+        """Return the finding of `mean_over_runs`, of the fine-tuned models if there are any."""
+        of = {'unit': self.unit, 'source': self.source} | fields
+        return mean_finding(name, self.models, [statistic], heads, **of)
+
+    def heads_frames(self, names: Iterable[str] = ()) -> 'dict[str, pandas.DataFrame]':
+        """Return the frames `heads` of the model as it is, and `heads_finetuned`, if there is one.
+
+        They have the statistics of these names; without names, all.
+        """
+        before, *runs = (
+            {name: tables[name] for name in names or tables if name in tables}
+            for tables in (self.before, *self.runs.values())
+        )
+        after, caption = dict(zip(self.runs, runs, strict=True)), 'Every head of the '
+        frames = {'heads': heads_frame(before, self.unit, f'{caption}model as it is.')}
+        if runs:
+            caption += 'fine-tuned models, and what changed.'
+            frames['heads_finetuned'] = seeds_frame(after, self.unit, caption)
+        return frames
 
 
 @dataclasses.dataclass(frozen=True)
@@ -128,17 +163,13 @@ def mean_over_runs(
     It is of the sum of the named statistics, which are parts of one whole, and over the heads at
     the index `where` in [L, N]. Without `limits`, those of the catalogue hold.
     """
-    count = max(float(runs[0][name].count) for name in names)
-
-    def each(values: str) -> np.ndarray:
-        return np.array(
-            [[sum(np.mean(getattr(run[name], values)[where]) for name in names)] for run in runs],
-            np.float64,
-        )  # [models, 1]
-
-    means, half = each('mean'), np.nan
+    count, half = max(float(runs[0][name].count) for name in names), np.nan
+    means, errors = (
+        np.array([[sum(np.mean(each(run[name])[where]) for name in names)] for run in runs], float)
+        for each in map(operator.attrgetter, ('mean', 'standard_error'))
+    )  # [models, 1]
     if count > 1:
-        (half,) = means_variance(means, each('standard_error'), int(count)).half_width
+        (half,) = means_variance(means, errors, int(count)).half_width
     ends = within(float(means.mean()), float(half), limits or limits_of(names[0]))
     return OverRuns(*ends, float(half), len(runs))
 
@@ -305,12 +336,24 @@ def table(
     return framed((*by, *columns), list(rows), caption)
 
 
-def models_frames(
-    before: Tables, runs: Mapping[str, Tables], unit: str, caption: str, tuned: str
-) -> 'dict[str, pandas.DataFrame]':
-    """Return the frames `heads` of the model as it is, and `heads_finetuned`, if it was fine-tuned.
+def records(
+    caption: str, rows: Iterable[Mapping[str, Any]], *, missing: Any = np.nan
+) -> 'pandas.DataFrame':
+    """Return a frame of records, under all columns that any of them has, in their order."""
+    rows = list(rows)
+    columns = list(dict.fromkeys(itertools.chain.from_iterable(rows)))
+    return framed(columns, [[row.get(name, missing) for name in columns] for row in rows], caption)
 
-    The runs are the tables of each fine-tuned model, by its seed. `tuned` is the second caption.
-    """
-    after = {'heads_finetuned': seeds_frame(runs, unit, tuned)} if runs else {}
-    return {'heads': heads_frame(before, unit, caption), **after}
+
+def with_ends(name: str, intervals: Any) -> dict[str, Any]:
+    """Return columns of a number, or of several, and of the ends of their intervals, by name."""
+    columns = (f'{name}{end}' for end in _ENDS)
+    return dict(zip(columns, np.transpose(intervals).tolist(), strict=True))
+
+
+def ends_of(
+    rows: Iterable[Mapping[str, Any]], name: str
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return the numbers [R] of records, and the ends of their intervals [R] (`with_ends`)."""
+    values, low, high = (np.array([row[f'{name}{end}'] for row in rows]) for end in _ENDS)
+    return values, low, high
