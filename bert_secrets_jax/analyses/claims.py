@@ -168,11 +168,11 @@ class Comparison(Result):
     @property
     def ranks(self) -> dict[Which, float]:
         """The rank correlations within layers; of runs without counterparts, those by depth."""
-        ranks = {
-            which: each['within_layers' if each['heads'] else 'depth_profile']
+        ranks = (
+            (which, each['within_layers' if each['heads'] else 'depth_profile'])
             for which, each in self.agreements.items()
-        }
-        return {which: rank for which, rank in ranks.items() if np.isfinite(rank)}
+        )
+        return {which: rank for which, rank in ranks if np.isfinite(rank)}
 
     @property
     def tests(self) -> list[tuple[str, Verdict, float]]:
@@ -187,6 +187,7 @@ class Comparison(Result):
         return list(zip(names, every, p_values.tolist(), strict=True))
 
     def frames(self):
+        models, over_tasks = zip(*_flat(self.over_tasks), strict=True)
         frames = {
             'runs': records(
                 'Headline numbers. A dash: not measured.',
@@ -195,9 +196,7 @@ class Comparison(Result):
             ),
             **self._frames_of_claims(),
             'claims_over_tasks': verdicts_frame(
-                [each for _, each in _flat(self.over_tasks)],
-                'Each claim about several tasks, with its verdict.',
-                model=[model for model, _ in _flat(self.over_tasks)],
+                over_tasks, 'Each claim about several tasks, with its verdict.', model=models
             ),
         }
         return frames | self._frames_of_heads() if self.agreements else frames
@@ -214,16 +213,17 @@ class Comparison(Result):
             )  # fmt: skip
             tested = '' if np.isnan(each.p) else f' (p = {each.p:.2g}; {p_value:.2g})'
             shown[claim, name] = f'{after}{tested}'
-        caption = (
-            'Which claims hold in each run, if all are tested together. In brackets: p alone, '
-        )
         wide = [
             {'claim': each.text, 'source': each.source}
             | {run: shown.get((each.text, run), verdicts.NOT_MEASURED) for run in self.claims}
             for each in dict.fromkeys(each.claim for _, each in _flat(self.claims))
         ]
         return {
-            'claims': records(f'{caption}and together.', wide),
+            'claims': records(
+                'Which claims hold in each run, if all are tested together. In brackets: p alone, '
+                'and together.',
+                wide,
+            ),
             'claims_corrected': records('Every test of every claim.', rows),
         }
 
