@@ -50,32 +50,18 @@ _COLUMNS = {
 }
 
 
-@dataclasses.dataclass(frozen=True, repr=False, eq=False)
-class Removed:
-    """The loss of the task without each head, example by example.
-
-    Attributes:
-      loss: The effects on the loss, in nats (for a regression, squared error).
-      increase: [E, L, N] That of each example.
-      metric: The name of the task's own metric.
-      difference: [L, N] The score without each head less that with all.
-      learnt: The test of whether the model has learnt anything (see `analyses.common.inputs`).
-    """
-
-    loss: Effects
-    increase: np.ndarray
-    metric: str
-    difference: np.ndarray
-    learnt: Learnt
-
-
 class Importance(Result):
     """How much each head is needed: scores by several methods beside what losing it does.
 
     Attributes:
       scores: The scores of the heads.
-      effects: The effects of taking each head away.
-      same_examples: Whether both were measured on the same examples.
+      loss: The effects of taking each head away on the loss, in nats (of a regression, squared
+        error).
+      increase: [E, L, N] That of each example.
+      metric: The name of the task's own metric.
+      difference: [L, N] The score without each head less that with all.
+      learnt: The test of whether the model has learnt anything (see `analyses.common.inputs`).
+      same_examples: Whether scores and losses were measured on the same examples.
       agreement: How the ranking by each method agrees with that by the loss, by the method's name.
       reliability: The agreement to expect of a second sample of as many examples, by the same
         measurement (see `stats.agreement.reliability`).
@@ -84,30 +70,34 @@ class Importance(Result):
     title = 'Which heads matter'
 
     scores: scoring.HeadScores
-    effects: Removed
+    loss: Effects
+    increase: np.ndarray
+    metric: str
+    difference: np.ndarray
+    learnt: Learnt
     same_examples: bool
     agreement: Mapping[str, RankAgreement]
     reliability: float
 
     def frames(self):
-        loss, difference = self.effects.loss, self.effects.difference
-        grids = dict(self.scores.of)
-        for column, attribute in _COLUMNS.items():
-            grids[column] = np.reshape(getattr(loss, attribute), difference.shape)
-        grids['score_difference_points'] = 100 * difference
-        taught = not inputs.learnt_nothing(self.effects.learnt[-1])
-        grids['learnt'] = np.full(difference.shape, taught)
-        effect, *sure = _COLUMNS
+        loss, shape, scores = self.loss, self.difference.shape, self.scores.of
+        effects = {name: np.reshape(getattr(loss, of), shape) for name, of in _COLUMNS.items()}
+        effect, *sure = effects
         noun = 'example' if self.same_examples else 'other example'
         return {
             'heads': grids_frame(
-                grids,
-                f'Scores of each head by {len(self.scores.of)} methods, measured on '
+                {
+                    **scores,
+                    **effects,
+                    'score_difference_points': 100 * self.difference,
+                    'learnt': np.full(shape, not inputs.learnt_nothing(self.learnt[-1])),
+                },
+                f'Scores of each head by {len(scores)} methods, measured on '
                 f'{counted(self.scores.examples, noun)}, and the change of the loss '
-                f'({loss.outcome.unit}) and of {METRIC_TITLES[self.effects.metric]} without it.',
+                f'({loss.outcome.unit}) and of {METRIC_TITLES[self.metric]} without it.',
                 sure={effect: sure},
                 # The change of the score colours no head: no test is of it.
-                shown=[*self.scores.of, effect],
+                shown=[*scores, effect],
                 red={(effect, ''): loss.red},
             ),
             'agreement': framed(
@@ -125,27 +115,27 @@ class Importance(Result):
         return drawn(self, importance_agreement=_draw_agreement)
 
     def findings(self):
-        loss = self.effects.loss
-        found = inputs.if_not_learnt('the model', self.effects.learnt, loss.sample)
-        found = unless_noise([*found, *findings_of(loss, 'heads', source=SOURCE)])
+        warned = inputs.if_not_learnt('the model', self.learnt, self.loss.sample)
+        found = unless_noise([*warned, *findings_of(self.loss, 'heads', source=SOURCE)])
         known = {name: each for name, each in self.agreement.items() if not np.isnan(each.rank)}
-        if known:
-            best = max(known, key=lambda name: known[name].rank)
-            said = measured(
-                'score that agrees most with what losing each head does',
-                dataclasses.astuple(known[best]),
-                unit='rank correlation',
-                template='Of {count:score|scores}, {title} agrees most with what losing a head '
-                'does: rank correlation {estimate:.2f}.',
-                numbers={'count': len(known), 'title': TITLES[best]},
-                sample=loss.sample,
-                source=SOURCES[best],
-            )
-            found.append(said)
-        return found
+        if not known:
+            return found
+        best = max(known, key=lambda name: known[name].rank)
+        agrees = measured(
+            'score that agrees most with what losing each head does',
+            dataclasses.astuple(known[best]),
+            unit='rank correlation',
+            template='Of {count:score|scores}, {title} agrees most with what losing a head does: '
+            'rank correlation {estimate:.2f}.',
+            count=len(known),
+            title=TITLES[best],
+            sample=self.loss.sample,
+            source=SOURCES[best],
+        )
+        return [*found, agrees]
 
     def notes(self):
-        few = min(self.scores.examples, self.effects.loss.sample) < FEW
+        few = min(self.scores.examples, self.loss.sample) < FEW
         sometimes = {
             'Gradients have no sign: they rank harmful heads high, too.': (
                 GRADIENT in self.scores.parts
@@ -213,7 +203,7 @@ def importance(
         model,
         others,
         labels_of(others, config),
-        methods=scoring.default_methods(same_examples=same) if methods is None else methods,
+        methods=scoring.METHODS[:3] if same and methods is None else methods,
         permutations=permutations,
         norm=norm,
         seed=seed,
@@ -221,28 +211,30 @@ def importance(
     )
     masks = with_intact(single_heads(config))
     swept = sweep_examples(model, examples, masks, baseline='zero', compute=compute)
-    losses, names = losses_of(swept.logits, labels), [describe(mask) for mask in masks[1:]]
-    shape = masks.shape[1:]
+    losses, shape = losses_of(swept.logits, labels), masks.shape[1:]
+    increase = (losses[1:] - losses[0]).T.reshape(-1, *shape)
     reached = weighted_scores(metrics[0], swept.predictions, labels)[0]
-    effects = Removed(
-        loss=loss_effects(losses, names, classes=config.num_labels, seed=seed),
-        increase=(losses[1:] - losses[0]).T.reshape(-1, *shape),
+    classes, names = config.num_labels, [describe(mask) for mask in masks[1:]]
+    return Importance(
+        scores=scores,
+        loss=loss_effects(losses, names, classes=classes, seed=seed),
+        increase=increase,
         metric=metrics[0],
         difference=np.reshape(reached[1:] - reached[0], shape),
-        learnt=inputs.learning_test(metrics, config.num_labels, swept.predictions[0], labels),
+        learnt=inputs.learning_test(metrics, classes, swept.predictions[0], labels),
+        same_examples=same,
+        agreement={
+            method: rank_agreement(
+                each,
+                increase,
+                # Shapley values have a part for each pair of permutations.
+                paired=same and method != SHAPLEY,
+                score=functools.partial(scores.score, method),
+            )
+            for method, each in scores.parts.items()
+        },
+        reliability=reliability(increase, seed=seed),
     )
-    agreement = {
-        method: rank_agreement(
-            each,
-            effects.increase,
-            # Shapley values have a part for each pair of permutations.
-            paired=same and method != SHAPLEY,
-            score=functools.partial(scores.score, method),
-        )
-        for method, each in scores.parts.items()
-    }
-    likely = reliability(effects.increase, seed=seed)
-    return Importance(scores, effects, same, agreement, likely)
 
 
 def _draw_agreement(result: Importance):
@@ -251,8 +243,8 @@ def _draw_agreement(result: Importance):
             f'{TITLES[method]}\n(rank correlation {result.agreement[method].rank:.2f})': each
             for method, each in result.scores.of.items()
         },
-        result.effects.increase.mean(axis=0),
-        label=f'increase of the loss without it ({result.effects.loss.outcome.unit})',
+        result.increase.mean(axis=0),
+        label=f'increase of the loss without it ({result.loss.outcome.unit})',
         across_label='score',
     ).captioned(
         'The score of each head, and the increase of the loss without it. Colours: layers.',

@@ -29,7 +29,7 @@ from bert_secrets_jax.pruning import curves as stepwise
 from bert_secrets_jax.pruning.curves import ANEW, RANDOM, Curve, PrunedModel, over_steps
 from bert_secrets_jax.pruning.outliers import FEWEST_DRAWS
 from bert_secrets_jax.pruning.removal import remove_heads
-from bert_secrets_jax.pruning.scores import GRADIENT, TITLES, default_methods, head_scores
+from bert_secrets_jax.pruning.scores import GRADIENT, TITLES, head_scores
 from bert_secrets_jax.pruning.steps import SHARES, ranks, removed_heads
 from bert_secrets_jax.ranges import CountOrZero, Range
 from bert_secrets_jax.runs.result import Interval, Result, drawn, measured, noted
@@ -348,7 +348,7 @@ def pruning(
             model,
             others,
             their_labels,
-            methods=default_methods(same_examples=False) if methods is None else methods,
+            methods=methods,
             permutations=permutations,
             seed=seed,
             compute=compute,
