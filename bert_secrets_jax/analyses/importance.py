@@ -14,17 +14,9 @@ import numpy as np
 from bert_secrets_jax import plots
 from bert_secrets_jax.ablation.masked_lm import FEW
 from bert_secrets_jax.ablation.masks import describe, single_heads, with_intact
-from bert_secrets_jax.ablation.resumable import sweep_examples
 from bert_secrets_jax.analyses.common import inputs
 from bert_secrets_jax.analyses.common.disabling import checked_metrics
 from bert_secrets_jax.analyses.common.effects import findings_of, loss_effects
-from bert_secrets_jax.analyses.common.inputs import (
-    Learnt,
-    Models,
-    labels_of,
-    one_model,
-    unless_noise,
-)
 from bert_secrets_jax.analyses.common.tables import grids_frame
 from bert_secrets_jax.analyses.declaration import analysis
 from bert_secrets_jax.compute import Compute
@@ -33,12 +25,12 @@ from bert_secrets_jax.finetune.losses import losses_of
 from bert_secrets_jax.finetune.metrics import TITLES as METRIC_TITLES
 from bert_secrets_jax.names import counted
 from bert_secrets_jax.pruning import scores as scoring
+from bert_secrets_jax.pruning.curves import scores_without
 from bert_secrets_jax.pruning.scores import GRADIENT, SHAPLEY, SOURCES, TITLES
 from bert_secrets_jax.runs.result import Result, drawn, framed, measured, noted
 from bert_secrets_jax.stats.agreement import reliability
 from bert_secrets_jax.stats.correlations import RankAgreement, rank_agreement
 from bert_secrets_jax.stats.effects import Effects
-from bert_secrets_jax.stats.significance import weighted_scores
 
 SOURCE = 'Michel et al. 2019, sections 3.2 and 4.1'
 _COLUMNS = {
@@ -74,7 +66,7 @@ class Importance(Result):
     increase: np.ndarray
     metric: str
     difference: np.ndarray
-    learnt: Learnt
+    learnt: inputs.Learnt
     same_examples: bool
     agreement: Mapping[str, RankAgreement]
     reliability: float
@@ -116,7 +108,7 @@ class Importance(Result):
 
     def findings(self):
         warned = inputs.if_not_learnt('the model', self.learnt, self.loss.sample)
-        found = unless_noise([*warned, *findings_of(self.loss, 'heads', source=SOURCE)])
+        found = inputs.unless_noise([*warned, *findings_of(self.loss, 'heads', source=SOURCE)])
         known = {name: each for name, each in self.agreement.items() if not np.isnan(each.rank)}
         if not known:
             return found
@@ -161,7 +153,7 @@ class Importance(Result):
     shares=True,
 )
 def importance(
-    tuned: Models,
+    tuned: inputs.Models,
     examples: Sequence[Example],
     *,
     measured_on: Sequence[Example] | None = None,
@@ -193,16 +185,15 @@ def importance(
       ValueError: An argument is unknown, the model has no classifier, an example has no fitting
         label, or there are fewer than two examples.
     """
-    model = one_model(tuned)
+    model = inputs.one_model(tuned)
     examples, config = as_examples(examples), model.config
-    labels = labels_of(examples, config)
+    labels = inputs.labels_of(examples, config)
     same = measured_on is None
     others = examples if same else as_examples(measured_on)
     metrics = checked_metrics(metric and (metric,), config, examples)
     scores = scoring.head_scores(
         model,
         others,
-        labels_of(others, config),
         methods=scoring.METHODS[:3] if same and methods is None else methods,
         permutations=permutations,
         norm=norm,
@@ -210,10 +201,9 @@ def importance(
         compute=compute,
     )
     masks = with_intact(single_heads(config))
-    swept = sweep_examples(model, examples, masks, baseline='zero', compute=compute)
+    swept, reached = scores_without(model, examples, masks, metrics[0], compute=compute)
     losses, shape = losses_of(swept.logits, labels), masks.shape[1:]
     increase = (losses[1:] - losses[0]).T.reshape(-1, *shape)
-    reached = weighted_scores(metrics[0], swept.predictions, labels)[0]
     classes, names = config.num_labels, [describe(mask) for mask in masks[1:]]
     return Importance(
         scores=scores,

@@ -15,7 +15,7 @@ from bert_secrets_jax.ablation.resumable import sweep_examples
 from bert_secrets_jax.checks import check_name, check_names
 from bert_secrets_jax.compute import Compute, Encoding
 from bert_secrets_jax.data.encoding import bucket, tokenize, with_labels
-from bert_secrets_jax.data.tasks import Example
+from bert_secrets_jax.data.tasks import Example, labels_of
 from bert_secrets_jax.finetune.losses import losses_of, task_loss
 from bert_secrets_jax.measure.gradients import NORMS, head_importance, normalised
 from bert_secrets_jax.measure.relevance import head_relevance
@@ -74,7 +74,6 @@ class HeadScores:
 def head_scores(
     tuned: Pretrained,
     examples: Sequence[Example],
-    labels: np.ndarray,
     *,
     methods: Sequence[str] | None = None,
     permutations: int = 0,
@@ -93,6 +92,7 @@ def head_scores(
     and may be measured under a `head_mask`.
     """
     check_whole(tuned)
+    labels = labels_of(examples, tuned.config)
     methods = METHODS[:-1] if methods is None else methods
     if SHAPLEY in methods:
         raise ValueError('Shapley values are no method: permutations=20 asks for them.')

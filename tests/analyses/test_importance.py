@@ -89,7 +89,6 @@ def test_permutations_are_no_examples(tuned, texts):
 
 def test_what_is_refused(tuned, texts):
     model = tuned.models[0]
-    labels = np.array([each.label for each in texts])
     for options, message in (
         ({'methods': ['entropy']}, "methods='entropy' must be 'gradient', "),
         ({'methods': ['shapley']}, 'permutations=20 asks for them'),
@@ -97,7 +96,7 @@ def test_what_is_refused(tuned, texts):
         ({'head_mask': np.ones((3, 4))}, "head mask is for methods=.'gradient',. alone"),
     ):
         with pytest.raises(ValueError, match=message):
-            head_scores(model, texts, labels, **options)
+            head_scores(model, texts, **options)
 
 
 def test_a_head_that_matters_is_found_by_all(tuned, texts):
