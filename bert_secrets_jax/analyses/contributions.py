@@ -293,7 +293,7 @@ def _draw_mixing(result: Contributions):
     of_bert = paper.mixing_ratios()['bert-base-uncased']
     layers = result.frames()['mixing_layers'].groupby('way')
     return plots.layer_curves(
-        {way: tuple(layers.get_group(way)[[*_ENDS]].to_numpy().T) for way in MIXING},
+        {way: tuple(np.array(layers.get_group(way)[[*_ENDS]]).T) for way in MIXING},
         label='from other tokens (%)',
         limits=(0.0, 100.0),
         published={way: 100 * ratio for way, ratio in of_bert.items()},

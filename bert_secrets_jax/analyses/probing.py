@@ -3,12 +3,12 @@
 import dataclasses
 import math
 import pathlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from absl import logging
-from jaxtyping import Float, Float32, Int
+from jaxtyping import Float
 
 from bert_secrets_jax import plots
 from bert_secrets_jax.analyses import verdicts
@@ -20,10 +20,9 @@ from bert_secrets_jax.data.treebank import Parse, forms_of
 from bert_secrets_jax.files import sha256
 from bert_secrets_jax.model.bert import init_params
 from bert_secrets_jax.model.weights import Pretrained
-from bert_secrets_jax.probes.evaluation import RIGHT_BRANCHING, attach, scores
+from bert_secrets_jax.probes.evaluation import RIGHT_BRANCHING, Attachment, attach, scores
 from bert_secrets_jax.probes.forms import ATTENTION, ATTENTION_WORDS, DISTANCES_WORDS
-from bert_secrets_jax.probes.sentences import Asked
-from bert_secrets_jax.probes.train import ProbeConfig, checked_forms, train_probes
+from bert_secrets_jax.probes.train import Learning, ProbeConfig, checked_forms, train_probes
 from bert_secrets_jax.probes.vectors import Vectors, read_vectors
 from bert_secrets_jax.runs.call import Call, an_input, call
 from bert_secrets_jax.runs.result import Result, drawn, measured, noted, told
@@ -63,36 +62,21 @@ _CLAIMS = {
 _SENTENCES = 2000
 
 
-class Probing(Result):
-    """How many heads each probe and each baseline finds.
+class Probing(Result, Learning, Attachment):
+    """How many heads of dev sentences each probe and each baseline finds, and how it has learnt.
 
     Attributes:
-      seeds: The R seeds of each probe.
-      words: [E] The number of words of each dev sentence that count.
-      right: [R, E] The number of those whose head each probe finds; of 'right-branching', R is 1.
-      asked, learnt: How many words the dev and training sentences have, and why some do not count.
-      steps: The number of updates.
+      seeds, reading, curves, seen, steps, learnt: As in `probes.train.Learning`.
+      words, right, asked: As in `probes.evaluation.Attachment`.
       weights: [R, 2, L, N] The weights of the probe of attention alone: of the attention from the
         word to its governor, and of that from the governor to the word.
-      curves: [R, P] The loss of each probe per word in the course of training, in nats.
-      seen: [P] The number of sentences that were read at each of these points.
       unknown: The share of all words without a word vector; NaN if there are no vectors.
-      reading: Which vectors candidates have: see `probes.forms.candidate_vectors`.
     """
 
     title = 'Probes: dependency heads from attention alone'
 
-    seeds: tuple[int, ...]
-    words: Float32[np.ndarray, ' E']
-    right: Mapping[str, Float32[np.ndarray, '_ E']]
-    asked: Asked
-    learnt: Asked
-    steps: int
     weights: Float[np.ndarray, 'R 2 L N']
-    curves: Mapping[str, Float[np.ndarray, 'R P']]
-    seen: Int[np.ndarray, ' P']
     unknown: float
-    reading: str
 
     @property
     def names(self) -> list[str]:
@@ -347,18 +331,16 @@ def probing(
     if vectors is not None:
         unknown = vectors.unknown(form for parse in (*train, *dev) for form in parse.forms)
         logging.info('%.1f %% of the words have no vector.', 100 * unknown)
+    learning: dict[str, Any] = {
+        field.name: getattr(probes, field.name) for field in dataclasses.fields(Learning)
+    }
     return Probing(
-        seeds=probes.seeds,
         words=found.words[counting],
         right={name: each[:, counting] for name, each in right.items()},
         asked=found.asked,
-        learnt=probes.asked,
-        steps=probes.steps,
         weights=weights.reshape(len(weights), 2, pretrained.config.num_hidden_layers, -1),
-        curves=curves,
-        seen=probes.seen,
         unknown=unknown,
-        reading=probes.reading,
+        **{**learning, 'curves': curves},
     )
 
 

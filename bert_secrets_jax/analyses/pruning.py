@@ -402,15 +402,17 @@ def _choose(
     model: PrunedModel, labels: np.ndarray, metric: str, kept: np.ndarray, *, tolerance: float
 ) -> Chosen:
     """Return the sparsest step that is as good as the full model elsewhere, and scores highest."""
-    gains = {order: each - each[0] for order, each in model.choosing.items()}
-    sparsest = [
-        (order, stepwise.sparsest(each, kept, tolerance=tolerance))
+    steps = {
+        order: stepwise.sparsest(each, kept, tolerance=tolerance)
         for order, each in model.choosing.items()
-    ]
-    order, step = min(sparsest, key=lambda each: (kept[each[1]], -model.choosing[each[0]][each[1]]))
+    }
+    order = min(steps, key=lambda order: (kept[steps[order]], -model.choosing[order][steps[order]]))
+    step, choosing = steps[order], model.choosing[order]
     predictions = model.predictions[order][None, :, step : step + 1]
-    change = _points(stepwise.curve_of(metric, predictions, model.intact[None], labels))[:, 0] / 100
-    return Chosen(order, model.masks[order][0, step], *change.tolist(), float(gains[order][step]))
+    curve = stepwise.curve_of(metric, predictions, model.intact[None], labels)
+    difference, low, high = (float(each[0]) for each in (curve.difference, curve.low, curve.high))
+    gained = float(choosing[step] - choosing[0])
+    return Chosen(order, model.masks[order][0, step], difference, low, high, gained)
 
 
 def _points(change: Curve | Chosen) -> np.ndarray:

@@ -43,6 +43,7 @@ SOURCE = 'Voita et al. 2019, sections 5 and 6'
 POSITIONAL, SYNTACTIC, RARE = 'positional', 'syntactic', 'rare token'
 ROLES = (POSITIONAL, SYNTACTIC, RARE)
 RAREST, TWO_RAREST = 'rarest', 'two rarest'
+_RAREST = {RAREST: 'the rarest token', TWO_RAREST: 'one of the two rarest tokens'}
 # The share of tokens from which on a head is positional, how far a syntactic one is above the best
 # offset, and the share from which on it points to the rarest token, as published.
 LEAST_POSITIONAL, LEAST_GAIN, LEAST_RARE = 0.9, 0.1, 0.5
@@ -94,9 +95,9 @@ class Roles(Result):
         half = reach(max(rarest.count - 1, 1), level) * rarest.standard_error
         beyond = (rarest.mean - half > self.chance[0]) & (rarest.count > 1)
         return {
-            POSITIONAL: np.max(neighbours, axis=0) >= LEAST_POSITIONAL,
+            POSITIONAL: np.maximum(*neighbours) >= LEAST_POSITIONAL,
             # Without relations, none is above.
-            SYNTACTIC: (self._gain >= LEAST_GAIN).any(axis=0),
+            SYNTACTIC: self._gain.max(axis=0, initial=-1) >= LEAST_GAIN,
             RARE: (rarest.mean >= LEAST_RARE) & beyond,
         }
 
@@ -201,7 +202,6 @@ class Roles(Result):
         )
 
 
-_AT = 'greatest attention at'
 _MEASURED = {
     GREATEST_AT_PREVIOUS: 'greatest_at_previous',
     GREATEST_AT_NEXT: 'greatest_at_next',
@@ -262,9 +262,9 @@ def role_statistics() -> list[Described]:
     of_rare = {'unit': 'share of tokens', 'limits': (0.0, 1.0), 'source': SOURCE}
     return [
         *(named(name) for name in (GREATEST_AT_PREVIOUS, GREATEST_AT_NEXT, CONFIDENCE)),
-        Described(RAREST, f'{_AT} the rarest token', greatest_at(RAREST), **of_rare),
-        Described(
-            TWO_RAREST, f'{_AT} one of the two rarest tokens', greatest_at(TWO_RAREST), **of_rare
+        *(
+            Described(name, f'greatest attention at {tokens}', greatest_at(name), **of_rare)
+            for name, tokens in _RAREST.items()
         ),
     ]
 
@@ -281,7 +281,7 @@ def with_rarest(encoded: Encoded) -> tuple[Encoded, tuple[float, float]]:
     counts = np.where(ordinary, seen[np.minimum(encoded.input_ids, len(seen) - 1)], np.inf)
     least = np.sort(counts, axis=1)
     marks, shares = dict(encoded.marks), []
-    for name, place in ((RAREST, 0), (TWO_RAREST, 1)):
+    for place, name in enumerate(_RAREST):
         bar = least[:, min(place, least.shape[1] - 1)][:, None]
         marks[name] = ordinary & (counts <= bar)
         share = marks[name].sum(axis=1) / np.maximum(ordinary.sum(axis=1), 1)

@@ -26,13 +26,8 @@ from bert_secrets_jax.finetune.config import FinetuneConfig
 from bert_secrets_jax.finetune.metrics import BELOW_ZERO, TITLES
 from bert_secrets_jax.finetune.train import Finetuned, finetune
 from bert_secrets_jax.model.weights import Pretrained, check_whole
+from bert_secrets_jax.pruning import curves
 from bert_secrets_jax.pruning import removal as kinds
-from bert_secrets_jax.pruning.curves import (
-    fleiss_kappa,
-    masks_by_gradients,
-    scores_without,
-    sparsest,
-)
 from bert_secrets_jax.pruning.removal import GOOD, KINDS
 from bert_secrets_jax.ranges import Part
 from bert_secrets_jax.runs.result import Result, drawn, measured
@@ -107,7 +102,9 @@ class Subnetworks(Result):
                 seed=self.seeds,
                 heads=self.kept,
                 removed=list(map(describe, self.masks[GOOD])),
-                fleiss_kappa=np.array(fleiss_kappa(self.masks[GOOD].reshape(len(self.seeds), -1))),
+                fleiss_kappa=np.array(
+                    curves.fleiss_kappa(self.masks[GOOD].reshape(len(self.seeds), -1))
+                ),
             ),
         }
 
@@ -234,7 +231,7 @@ def subnetworks(
         good = surviving_heads(model, others, metric, share=share, compute=compute)
         of_kinds = kinds.subnetwork_masks(good, seed=seed)
         every = np.stack([np.ones_like(good), *of_kinds.values()])
-        swept, pruned = scores_without(model, dev, every, metric, compute=compute)
+        swept, pruned = curves.scores_without(model, dev, every, metric, compute=compute)
         retrained = [pruned[0]]
         for kind, mask in of_kinds.items():
             again = finetune(
@@ -250,17 +247,16 @@ def subnetworks(
             )
             # The same examples as the others, of which fine-tuning may score fewer.
             (whole,) = again.models
-            retrained += [*scores_without(whole, dev, every[:1], metric, compute=compute)[1]]
+            retrained += [*curves.scores_without(whole, dev, every[:1], metric, compute=compute)[1]]
         answers = np.asarray(swept.predictions[0])
         learnt = inputs.learning_test((metric,), config.num_labels, answers, labels)
         found.append((pruned, retrained, every, learnt))
-    *scores, masks, learnt = zip(*found, strict=True)
-    pruned, retrained = (dict(zip(_ROWS, np.transpose(each), strict=True)) for each in scores)
+    pruned, retrained, masks, learnt = zip(*found, strict=True)
     return Subnetworks(
         seeds=tuple(tuned.seeds),
         metric=metric,
-        pruned=pruned,
-        retrained=retrained,
+        pruned=dict(zip(_ROWS, np.transpose(pruned), strict=True)),
+        retrained=dict(zip(_ROWS, np.transpose(retrained), strict=True)),
         masks=dict(zip(_ROWS, np.swapaxes(masks, 0, 1), strict=True)),
         examples=len(dev),
         share=share,
@@ -277,10 +273,10 @@ def surviving_heads(
     compute: Compute = Compute(),
 ) -> Grid:
     """Return the fewest heads, by gradients measured anew, that reach a share of the score."""
-    masks = masks_by_gradients(tuned, examples, compute=compute)
-    _, reached = scores_without(tuned, examples, masks, metric, compute=compute)
+    masks = curves.masks_by_gradients(tuned, examples, compute=compute)
+    _, reached = curves.scores_without(tuned, examples, masks, metric, compute=compute)
     kept = masks.sum(axis=(1, 2)).astype(int)
-    return masks[sparsest(reached, kept, tolerance=(1 - share) * abs(float(reached[0])))]
+    return masks[curves.sparsest(reached, kept, tolerance=(1 - share) * abs(float(reached[0])))]
 
 
 def _points(scores: Mapping[str, np.ndarray]) -> Float[np.ndarray, 'R S']:

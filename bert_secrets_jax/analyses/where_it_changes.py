@@ -115,7 +115,7 @@ class WhereItChanges(Result):
         straight, low, high = mean_interval(straight, OF_SHARES)
         tuned = self.tuned.values()
         tested = next(iter(tuned)).tested
-        limits = -100 if tested in BELOW_ZERO else 0, 100
+        limits = -100.0 if tested in BELOW_ZERO else 0.0, 100.0
         reached = [[100 * row[tested] for row in each.scores] for each in tuned]
         score, least, most = np.transpose([mean_interval(np.array(k), limits) for k in reached])
         frames = {
