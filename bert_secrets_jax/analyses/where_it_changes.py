@@ -159,7 +159,8 @@ class WhereItChanges(Result):
 
     def findings(self):
         warnings, compared, so = [], self.compared, 'this schedule is left out'
-        for name, tuned in self.tuned.items():
+        for name in self.changes:
+            tuned = self.tuned[name]
             if not _taught(tuned):
                 at, which = _middle(tuned), f'the model in the middle under {name}'
                 reached = tuned.scores[at][tuned.tested], tuned.larger_class, tuned.p_learnt[at]
