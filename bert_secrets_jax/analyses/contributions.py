@@ -20,7 +20,6 @@ from bert_secrets_jax.analyses.common.tables import (
     greatest,
     grids_frame,
     heads_frame,
-    interval_of,
     mean_finding,
     mean_over_runs,
     table,
@@ -31,13 +30,12 @@ from bert_secrets_jax.contributions import norms as moved
 from bert_secrets_jax.contributions.norms import MIXING
 from bert_secrets_jax.data.tasks import Text
 from bert_secrets_jax.measure.catalogue import SHARE, Described, measure, named
-from bert_secrets_jax.measure.stream import stream
 from bert_secrets_jax.measure.tables import HeadTable
 from bert_secrets_jax.model.weights import Pretrained
 from bert_secrets_jax.names import head_name
-from bert_secrets_jax.runs.call import Call
 from bert_secrets_jax.runs.result import Result, drawn, how_many, noted
 from bert_secrets_jax.stats.effects import NO_MATTER, Effects
+from bert_secrets_jax.stats.student import interval
 
 SOURCE = 'Kobayashi et al. 2020'
 SOURCE_OF_MIXING = 'Kobayashi et al. 2021'
@@ -59,7 +57,6 @@ HALF, NEXT_TO_NOTHING = 0.5, 0.1
 BY_WEIGHTS, BY_NORMS = 'sinks by weights', 'sinks by norms'
 BY_OUTPUT = 'heads with next to no output'
 _NORMS = 'share of norms'
-_OF_LAYER = 'of the mean of its layer'
 _ENDS = 'percent', 'low', 'high'
 _MOVED = (
     'Attention and output differ most for {kind}: heads give it {weights:.0%} of their attention, '
@@ -120,11 +117,12 @@ class Contributions(Result):
             f'{name}, {by}': each for by, of in self.tables.items() for name, each in of.items()
         }
         units = {name: SHARE if name.endswith('weights') else _NORMS for name in tables}
-        runs = [{'mixing': self.mixing}]
+        mixing = self.mixing
         means = [
-            mean_over_runs(runs, ['mixing'], np.s_[:, way], limits=OF_SHARES).interval
-            for way in range(len(MIXING))
+            mean_over_runs([{way: mixing}], [way], np.s_[:, place], limits=OF_SHARES).interval
+            for place, way in enumerate(MIXING)
         ]
+        of_layers = interval(mixing.mean, mixing.standard_error, mixing.count - 1, OF_SHARES)
         published = {
             f'published: {name}': [100 * ratios[way] for way in MIXING]
             for name, ratios in paper.mixing_ratios().items()
@@ -155,7 +153,7 @@ class Contributions(Result):
                 **{k: [those[each.ravel()].sum() for each in groups] for k, those in lost.items()},
             ),
             'mixing_layers': grids_frame(
-                dict(zip(_ENDS, self._mixing_curves, strict=True)),
+                dict(zip(_ENDS, 100 * np.swapaxes(of_layers, 1, 2), strict=True)),
                 'How much of a token comes from other tokens, layer by layer.',
                 by={'way': list(MIXING)},
                 sure={'percent': ('low', 'high')},
@@ -174,7 +172,7 @@ class Contributions(Result):
             ),
             'heads': heads_frame(
                 {**tables, 'output': self.outputs},
-                {**units, 'output': _OF_LAYER},
+                {**units, 'output': 'of the mean of its layer'},
                 'Each number of each head.',
             ),
         }
@@ -215,22 +213,13 @@ class Contributions(Result):
         known = self.sinks or SINKS[:1]
         return greatest(known, [self.tables[by][name].mean for name in known])
 
-    @property
-    def _mixing_curves(self) -> np.ndarray:
-        """The mean of each layer by each way of MIXING, and its interval, in % [3, ways, L]."""
-        shape = self.mixing.mean.shape
-        ends = [interval_of(self.mixing, at, OF_SHARES) for at in np.ndindex(shape)]
-        return 100 * np.reshape(ends, (*shape, 3)).T
-
-
-def _ablation(given) -> Call | None:
-    return given.result('ablate') if 'ablate' in given.results else None
-
 
 @analysis(
     question='what heads move, compared with what they look at, and inactive heads',
     time='15 s',
-    inputs={'ablation': _ablation},
+    inputs={
+        'ablation': lambda given: given.result('ablate') if 'ablate' in given.results else None
+    },
     wants=lambda given: statistics(),
     cost=lambda given: 6 * given.tokens('texts'),
 )
@@ -267,16 +256,14 @@ def contributions(
     weights = settings.tables(pretrained, texts, statistics())
     batches = batches_of(pretrained, texts, settings, annotated=False)
 
-    def one(what: str, statistic, maps_of) -> HeadTable:
-        given = {'mesh': settings.mesh, 'maps_of': maps_of}
-        return stream((pretrained,), with_progress(batches, what), {what: statistic}, **given)[what]
+    def read(what: str, maps_of, described=(), **also):
+        how = {'maps_of': maps_of, 'mesh': settings.mesh, 'also': also}
+        return measure(pretrained, with_progress(batches, what), described, **how)
 
-    given = {'mesh': settings.mesh, 'maps_of': moved.shares_of_norms}
-    norms = measure(pretrained, with_progress(batches, 'Norms'), statistics(), **given)
     return Contributions(
-        tables={'weights': weights, 'norms': norms},
-        mixing=one('Mixing ratios', moved.over_tokens, moved.mixing_ratios),
-        outputs=one('Outputs of heads', moved.beside_layer, moved.output_norms),
+        tables={'weights': weights, 'norms': read('Norms', moved.shares_of_norms, statistics())},
+        **read('Mixing ratios', moved.mixing_ratios, mixing=moved.over_tokens),
+        **read('Outputs of heads', moved.output_norms, outputs=moved.beside_layer),
         norm_first=config.family.norm_first,
         lost=lost,
         meaning=meaning,
@@ -304,8 +291,9 @@ def _draw_profiles(result: Contributions):
 
 def _draw_mixing(result: Contributions):
     of_bert = paper.mixing_ratios()['bert-base-uncased']
+    layers = result.frames()['mixing_layers'].groupby('way')
     return plots.layer_curves(
-        dict(zip(MIXING, zip(*result._mixing_curves, strict=True), strict=True)),
+        {way: tuple(np.array(layers.get_group(way)[[*_ENDS]]).T) for way in MIXING},
         label='from other tokens (%)',
         limits=(0.0, 100.0),
         published={way: 100 * ratio for way, ratio in of_bert.items()},

@@ -11,15 +11,9 @@ import numpy as np
 from jaxtyping import Real
 
 from bert_secrets_jax import plots
+from bert_secrets_jax.analyses.common import inputs
 from bert_secrets_jax.analyses.common.disabling import checked_metrics
 from bert_secrets_jax.analyses.common.effects import effect_of
-from bert_secrets_jax.analyses.common.inputs import (
-    Learnt,
-    if_not_learnt,
-    labels_of,
-    learning_test,
-    one_model,
-)
 from bert_secrets_jax.analyses.common.tables import Grid, grids_frame, table
 from bert_secrets_jax.analyses.declaration import analysis
 from bert_secrets_jax.data.tasks import Example
@@ -28,7 +22,7 @@ from bert_secrets_jax.finetune.train import Finetuned
 from bert_secrets_jax.model.weights import Pretrained
 from bert_secrets_jax.names import head_name
 from bert_secrets_jax.pruning.gates import GateConfig, Gated, GateRuns, rounded_gates, train_gates
-from bert_secrets_jax.runs.result import Finding, Result, drawn, how_many, told
+from bert_secrets_jax.runs.result import Result, drawn, how_many, told
 from bert_secrets_jax.stats.effects import Effects
 from bert_secrets_jax.stats.significance import assess as compare
 
@@ -73,7 +67,7 @@ class Gates(GateRuns, Result):
 
     gated: Mapping[str, Effects]
     rounded: Mapping[str, Effects]
-    learnt: Learnt
+    learnt: inputs.Learnt
 
     @property
     def metric(self) -> str:
@@ -95,6 +89,14 @@ class Gates(GateRuns, Result):
         """The share of runs in which each head's gate is not exactly 0."""
         return (self.gates > 0).mean(axis=0)
 
+    @property
+    def sparsest(self) -> int:
+        """The run with the fewest heads within a point of the full model, or else the nearest."""
+        found, kept = self.rounded[self.metric], self.kept
+        loss = -np.where(np.isnan(found.difference), -np.inf, found.difference)
+        near = loss <= SMALL + 1e-9
+        return int(np.lexsort((loss, kept, ~near) if near.any() else (kept, loss))[0])
+
     def frames(self):
         gates, share = self.gates, self.open_share
         prices = {each: self.coefficients == each for each in np.unique(self.coefficients).tolist()}
@@ -109,8 +111,25 @@ class Gates(GateRuns, Result):
         }
         for price, runs in prices.items():
             heads[f'gate_at_lambda_{price:.12g}'] = gates[runs].mean(axis=0)
+        scores = {
+            column.format(which): [scale * getattr(each, name) for each in compared.values()]
+            for which, compared in (('gated', self.gated), ('rounded', self.rounded))
+            for column, (name, scale) in _COMPARED.items()
+        }
         return {
-            'runs': self._runs(),
+            'runs': table(
+                f'Each run, of {share.size} heads: open are those whose gate is not 0, and kept '
+                'those whose gate is at least one half.',
+                metric=np.array([*self.rounded])[:, None],
+                **{'lambda': self.coefficients},
+                seed=self.seeds,
+                heads_open=self.open,
+                heads_kept=self.kept,
+                expected_open=self.expected_open[:, -1],
+                share_converged=np.isin(gates, (0, 1)).mean(axis=(1, 2)),
+                score_intact_points=[[100 * each.intact] for each in self.rounded.values()],
+                **scores,
+            ),
             'heads': grids_frame(
                 heads,
                 'Each head: its place in the order of closing, the least price (lambda) that '
@@ -136,23 +155,51 @@ class Gates(GateRuns, Result):
         return drawn(self, scores=_draw_scores)
 
     def findings(self):
-        share, runs = self.open_share, len(self.gates)
-        most = round(float(share.max()) * runs)
+        share, runs, prices = self.open_share, len(self.gates), self.coefficients
+        most, last = round(float(share.max()) * runs), share == share.max()
         fields = {'source': SOURCE, 'sample': runs, 'sample_of': 'runs'}
-        found = if_not_learnt('the intact model', self.learnt, self.rounded[self.metric].sample)
-        if share.min() == share.max():
-            return [*found, self._no_order(most, fields), self._sparsest()]
-        names = [head_name(*head) for head in np.argwhere(share == share.max())]
+        scores, best = self.rounded[self.metric], self.sparsest
+        warned = inputs.if_not_learnt('the intact model', self.learnt, scores.sample)
+        sparsest = effect_of(
+            scores,
+            best,
+            name=SPARSEST,
+            where=f'lambda = {prices[best]:g}',
+            # It was not tested: it was chosen for being near.
+            **{'p': np.nan, 'tests': 1},
+            template=_SPARSEST if np.isfinite(scores.difference[best]) else _NO_SCORE,
+            kept=int(self.kept[best]),
+            heads=share.size,
+            title=TITLES[self.metric],
+            margin=100 * SMALL,
+            source=SOURCE,
+        )
+        if last.all():
+            no_order = told(
+                'all heads close as often',
+                warning=True,
+                estimate=most,
+                unit='runs with each head open',
+                template='Each of {heads} heads is open in {estimate} of {sample} runs (lambda '
+                'from {least:g} to {most:g}): raise lambda or epochs if none closes, and lower it '
+                'if all do.',
+                heads=share.size,
+                least=float(prices.min()),
+                most=float(prices.max()),
+                **fields,
+            )
+            return [*warned, no_order, sparsest]
+        names = [head_name(*head) for head in np.argwhere(last)]
         more = f' and {len(names) - _NAMED} more' if len(names) > _NAMED else ''
         order = how_many(
             'heads that close last',
-            share == share.max(),
+            last,
             where=', '.join(names[:_NAMED]) + more,
             template='{where} {estimate:|closes|close} last: open in {open} of {sample:run|runs}.',
             open=most,
             **fields,
         )
-        return [*found, self._sparsest(), order]
+        return [*warned, sparsest, order]
 
     def gives(self):
         return {'stays': {'gates': self.open_share}}
@@ -164,62 +211,6 @@ class Gates(GateRuns, Result):
             f'learnt from the training texts, {learnt}.',
             'An open head costs lambda, in the unit of the loss (nats for classes).',
         ]
-
-    def _no_order(self, most: int, fields: Mapping[str, Any]) -> Finding:
-        return told(
-            'all heads close as often',
-            warning=True,
-            estimate=most,
-            unit='runs with each head open',
-            template='Each of {heads} heads is open in {estimate} of {sample} runs (lambda from '
-            '{least:g} to {most:g}): raise lambda or epochs if none closes, and lower it if all '
-            'do.',
-            heads=self.open_share.size,
-            least=float(self.coefficients.min()),
-            most=float(self.coefficients.max()),
-            **fields,
-        )
-
-    def _sparsest(self) -> Finding:
-        found, kept = self.rounded[self.metric], self.kept
-        loss = -np.where(np.isnan(found.difference), -np.inf, found.difference)
-        near = loss <= SMALL + 1e-9
-        # The fewest heads of those that are near, and otherwise the nearest of all.
-        best = np.lexsort((loss, kept, ~near) if near.any() else (kept, loss))[0]
-        return effect_of(
-            found,
-            int(best),
-            name=SPARSEST,
-            where=f'lambda = {self.coefficients[best]:g}',
-            # It was not tested: it was chosen for being near.
-            **{'p': np.nan, 'tests': 1},
-            template=_SPARSEST if np.isfinite(loss[best]) else _NO_SCORE,
-            kept=int(kept[best]),
-            heads=self.open_share.size,
-            title=TITLES[self.metric],
-            margin=100 * SMALL,
-            source=SOURCE,
-        )
-
-    def _runs(self):
-        scores = {
-            column.format(which): [scale * getattr(each, name) for each in compared.values()]
-            for which, compared in (('gated', self.gated), ('rounded', self.rounded))
-            for column, (name, scale) in _COMPARED.items()
-        }
-        return table(
-            f'Each run, of {self.open_share.size} heads: open are those whose gate is not 0, and '
-            'kept those whose gate is at least one half.',
-            metric=np.array([*self.rounded])[:, None],
-            **{'lambda': self.coefficients},
-            seed=self.seeds,
-            heads_open=self.open,
-            heads_kept=self.kept,
-            expected_open=self.expected_open[:, -1],
-            share_converged=np.isin(self.gates, (0, 1)).mean(axis=(1, 2)),
-            score_intact_points=[[100 * each.intact] for each in self.rounded.values()],
-            **scores,
-        )
 
 
 # The settings `train` that a training of gates has, too.
@@ -322,8 +313,8 @@ def gates(
       ValueError: An argument is unknown, an example has no label, the model has no classifier, or
         `bs.train_gates` refuses a setting.
     """
-    model = one_model(tuned)
-    labels_of(dev, model.config)
+    model = inputs.one_model(tuned)
+    inputs.labels_of(dev, model.config)
     metrics = checked_metrics(metrics, model.config, dev)
     found = train_gates(
         model, train, dev, coefficients=coefficients, seeds=seeds, frozen=frozen, **training
@@ -347,7 +338,7 @@ def assess_gates(gated: Gated, metrics: Sequence[str], *, seed: int) -> Gates:
     return Gates(
         gated=compared(gated.gated),
         rounded=compared(gated.rounded),
-        learnt=learning_test(metrics, gated.intact.shape[-1], intact, labels),
+        learnt=inputs.learning_test(metrics, gated.intact.shape[-1], intact, labels),
         **{field.name: getattr(gated, field.name) for field in dataclasses.fields(GateRuns)},
     )
 

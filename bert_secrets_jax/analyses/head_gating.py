@@ -24,16 +24,7 @@ from jaxtyping import Float, Real, Shaped
 from bert_secrets_jax import plots
 from bert_secrets_jax.ablation.masks import describe, single_heads, with_intact
 from bert_secrets_jax.ablation.resumable import sweep_examples
-from bert_secrets_jax.analyses.common import effects
-from bert_secrets_jax.analyses.common.inputs import (
-    Learnt,
-    check_several,
-    if_not_learnt,
-    labels_of,
-    learning_test,
-    learnt_nothing,
-    one_model,
-)
+from bert_secrets_jax.analyses.common import effects, inputs
 from bert_secrets_jax.analyses.common.tables import Grid, grids_frame
 from bert_secrets_jax.analyses.declaration import analysis
 from bert_secrets_jax.compute import Compute
@@ -67,7 +58,6 @@ class HeadGating(Result):
     """The gates of every head under a price and under a reward, and what removing heads does.
 
     Attributes:
-      price: The price of an open head, in nats of the loss of an example, and its reward.
       seeds: [S] The seed of each training.
       priced, paid: [S, L, N] The gates at the end where open heads cost, and where they are paid.
       alone: The effect of removing each head on the loss of texts that no gate was learnt from.
@@ -82,7 +72,6 @@ class HeadGating(Result):
 
     title = 'Heads that help and hurt, by gates'
 
-    price: float
     seeds: Real[np.ndarray, ' S']
     priced: Float[np.ndarray, 'S L N']
     paid: Float[np.ndarray, 'S L N']
@@ -91,7 +80,7 @@ class HeadGating(Result):
     rank: RankAgreement
     reliability: float
     agreement: Agreement
-    learnt: Learnt
+    learnt: inputs.Learnt
 
     @property
     def roles(self) -> Shaped[np.ndarray, 'L N']:
@@ -113,9 +102,8 @@ class HeadGating(Result):
         trained = {'gate_priced': self.priced, 'gate_paid': self.paid}
         grids = {name: each.mean(axis=0) for name, each in trained.items()}
         grids |= {'gate': self.gate, 'role': self.roles}
-        for name, each in grids.items():
-            heads[name] = each.ravel()
-        heads['learnt'] = not learnt_nothing(self.learnt[-1])
+        learnt = not inputs.learnt_nothing(self.learnt[-1])
+        heads = heads.assign(**{k: v.ravel() for k, v in grids.items()}, learnt=learnt)
         colours = heads.attrs['colours']
         columns = {**dict.fromkeys(grids, ()), **colours.columns}
         heads.attrs['colours'] = dataclasses.replace(colours, columns=columns)
@@ -144,7 +132,7 @@ class HeadGating(Result):
         fields = {'sample': len(self.seeds), 'sample_of': 'seeds', 'source': SOURCE}
         helps = roles == FACILITATING
         found = [
-            *if_not_learnt('the model', self.learnt, self.alone.sample),
+            *inputs.if_not_learnt('the model', self.learnt, self.alone.sample),
             how_many('facilitating heads', helps, template=_SAID, numbers=counts, **fields),
             effects.count_of(self.alone, 'heads', source=SOURCE),
         ]
@@ -254,9 +242,9 @@ def head_gating(
       ValueError: An argument is unknown, an example has no label, the model has no classifier, or
         `bs.train_gates` refuses a setting.
     """
-    model = one_model(tuned)
-    labels, classes = labels_of(dev, model.config), model.config.num_labels
-    check_several(dev)
+    model = inputs.one_model(tuned)
+    labels, classes = inputs.labels_of(dev, model.config), model.config.num_labels
+    inputs.check_several(dev)
     part = compute.part('gates')
     length = part.max_length or model.config.max_length
     training |= {'max_length': length, 'folder': part.folder, 'mesh': part.mesh}
@@ -274,7 +262,6 @@ def head_gating(
     increase = (losses[1:count] - losses[0]).T.reshape(-1, *roles.shape)
     metrics = metrics_for(classes, dev)
     return HeadGating(
-        price=float(price),
         seeds=found.seeds[: len(priced)],
         priced=priced,
         paid=paid,
@@ -283,7 +270,7 @@ def head_gating(
         rank=rank_agreement(gates, increase, paired=False),
         reliability=reliability(increase, seed=seed),
         agreement=agreement(gates.reshape(len(gates), -1)),
-        learnt=learning_test(metrics, classes, swept.predictions[0], labels),
+        learnt=inputs.learning_test(metrics, classes, swept.predictions[0], labels),
     )
 
 

@@ -14,17 +14,9 @@ import numpy as np
 from bert_secrets_jax import plots
 from bert_secrets_jax.ablation.masked_lm import FEW
 from bert_secrets_jax.ablation.masks import describe, single_heads, with_intact
-from bert_secrets_jax.ablation.resumable import sweep_examples
 from bert_secrets_jax.analyses.common import inputs
 from bert_secrets_jax.analyses.common.disabling import checked_metrics
 from bert_secrets_jax.analyses.common.effects import findings_of, loss_effects
-from bert_secrets_jax.analyses.common.inputs import (
-    Learnt,
-    Models,
-    labels_of,
-    one_model,
-    unless_noise,
-)
 from bert_secrets_jax.analyses.common.tables import grids_frame
 from bert_secrets_jax.analyses.declaration import analysis
 from bert_secrets_jax.compute import Compute
@@ -33,12 +25,12 @@ from bert_secrets_jax.finetune.losses import losses_of
 from bert_secrets_jax.finetune.metrics import TITLES as METRIC_TITLES
 from bert_secrets_jax.names import counted
 from bert_secrets_jax.pruning import scores as scoring
+from bert_secrets_jax.pruning.curves import scores_without
 from bert_secrets_jax.pruning.scores import GRADIENT, SHAPLEY, SOURCES, TITLES
 from bert_secrets_jax.runs.result import Result, drawn, framed, measured, noted
 from bert_secrets_jax.stats.agreement import reliability
 from bert_secrets_jax.stats.correlations import RankAgreement, rank_agreement
 from bert_secrets_jax.stats.effects import Effects
-from bert_secrets_jax.stats.significance import weighted_scores
 
 SOURCE = 'Michel et al. 2019, sections 3.2 and 4.1'
 _COLUMNS = {
@@ -50,32 +42,18 @@ _COLUMNS = {
 }
 
 
-@dataclasses.dataclass(frozen=True, repr=False, eq=False)
-class Removed:
-    """The loss of the task without each head, example by example.
-
-    Attributes:
-      loss: The effects on the loss, in nats (for a regression, squared error).
-      increase: [E, L, N] That of each example.
-      metric: The name of the task's own metric.
-      difference: [L, N] The score without each head less that with all.
-      learnt: The test of whether the model has learnt anything (see `analyses.common.inputs`).
-    """
-
-    loss: Effects
-    increase: np.ndarray
-    metric: str
-    difference: np.ndarray
-    learnt: Learnt
-
-
 class Importance(Result):
     """How much each head is needed: scores by several methods beside what losing it does.
 
     Attributes:
       scores: The scores of the heads.
-      effects: The effects of taking each head away.
-      same_examples: Whether both were measured on the same examples.
+      loss: The effects of taking each head away on the loss, in nats (of a regression, squared
+        error).
+      increase: [E, L, N] That of each example.
+      metric: The name of the task's own metric.
+      difference: [L, N] The score without each head less that with all.
+      learnt: The test of whether the model has learnt anything (see `analyses.common.inputs`).
+      same_examples: Whether scores and losses were measured on the same examples.
       agreement: How the ranking by each method agrees with that by the loss, by the method's name.
       reliability: The agreement to expect of a second sample of as many examples, by the same
         measurement (see `stats.agreement.reliability`).
@@ -84,30 +62,34 @@ class Importance(Result):
     title = 'Which heads matter'
 
     scores: scoring.HeadScores
-    effects: Removed
+    loss: Effects
+    increase: np.ndarray
+    metric: str
+    difference: np.ndarray
+    learnt: inputs.Learnt
     same_examples: bool
     agreement: Mapping[str, RankAgreement]
     reliability: float
 
     def frames(self):
-        loss, difference = self.effects.loss, self.effects.difference
-        grids = dict(self.scores.of)
-        for column, attribute in _COLUMNS.items():
-            grids[column] = np.reshape(getattr(loss, attribute), difference.shape)
-        grids['score_difference_points'] = 100 * difference
-        taught = not inputs.learnt_nothing(self.effects.learnt[-1])
-        grids['learnt'] = np.full(difference.shape, taught)
-        effect, *sure = _COLUMNS
+        loss, shape, scores = self.loss, self.difference.shape, self.scores.of
+        effects = {name: np.reshape(getattr(loss, of), shape) for name, of in _COLUMNS.items()}
+        effect, *sure = effects
         noun = 'example' if self.same_examples else 'other example'
         return {
             'heads': grids_frame(
-                grids,
-                f'Scores of each head by {len(self.scores.of)} methods, measured on '
+                {
+                    **scores,
+                    **effects,
+                    'score_difference_points': 100 * self.difference,
+                    'learnt': np.full(shape, not inputs.learnt_nothing(self.learnt[-1])),
+                },
+                f'Scores of each head by {len(scores)} methods, measured on '
                 f'{counted(self.scores.examples, noun)}, and the change of the loss '
-                f'({loss.outcome.unit}) and of {METRIC_TITLES[self.effects.metric]} without it.',
+                f'({loss.outcome.unit}) and of {METRIC_TITLES[self.metric]} without it.',
                 sure={effect: sure},
                 # The change of the score colours no head: no test is of it.
-                shown=[*self.scores.of, effect],
+                shown=[*scores, effect],
                 red={(effect, ''): loss.red},
             ),
             'agreement': framed(
@@ -125,27 +107,27 @@ class Importance(Result):
         return drawn(self, importance_agreement=_draw_agreement)
 
     def findings(self):
-        loss = self.effects.loss
-        found = inputs.if_not_learnt('the model', self.effects.learnt, loss.sample)
-        found = unless_noise([*found, *findings_of(loss, 'heads', source=SOURCE)])
+        warned = inputs.if_not_learnt('the model', self.learnt, self.loss.sample)
+        found = inputs.unless_noise([*warned, *findings_of(self.loss, 'heads', source=SOURCE)])
         known = {name: each for name, each in self.agreement.items() if not np.isnan(each.rank)}
-        if known:
-            best = max(known, key=lambda name: known[name].rank)
-            said = measured(
-                'score that agrees most with what losing each head does',
-                dataclasses.astuple(known[best]),
-                unit='rank correlation',
-                template='Of {count:score|scores}, {title} agrees most with what losing a head '
-                'does: rank correlation {estimate:.2f}.',
-                numbers={'count': len(known), 'title': TITLES[best]},
-                sample=loss.sample,
-                source=SOURCES[best],
-            )
-            found.append(said)
-        return found
+        if not known:
+            return found
+        best = max(known, key=lambda name: known[name].rank)
+        agrees = measured(
+            'score that agrees most with what losing each head does',
+            dataclasses.astuple(known[best]),
+            unit='rank correlation',
+            template='Of {count:score|scores}, {title} agrees most with what losing a head does: '
+            'rank correlation {estimate:.2f}.',
+            count=len(known),
+            title=TITLES[best],
+            sample=self.loss.sample,
+            source=SOURCES[best],
+        )
+        return [*found, agrees]
 
     def notes(self):
-        few = min(self.scores.examples, self.effects.loss.sample) < FEW
+        few = min(self.scores.examples, self.loss.sample) < FEW
         sometimes = {
             'Gradients have no sign: they rank harmful heads high, too.': (
                 GRADIENT in self.scores.parts
@@ -171,7 +153,7 @@ class Importance(Result):
     shares=True,
 )
 def importance(
-    tuned: Models,
+    tuned: inputs.Models,
     examples: Sequence[Example],
     *,
     measured_on: Sequence[Example] | None = None,
@@ -203,46 +185,46 @@ def importance(
       ValueError: An argument is unknown, the model has no classifier, an example has no fitting
         label, or there are fewer than two examples.
     """
-    model = one_model(tuned)
+    model = inputs.one_model(tuned)
     examples, config = as_examples(examples), model.config
-    labels = labels_of(examples, config)
+    labels = inputs.labels_of(examples, config)
     same = measured_on is None
     others = examples if same else as_examples(measured_on)
     metrics = checked_metrics(metric and (metric,), config, examples)
     scores = scoring.head_scores(
         model,
         others,
-        labels_of(others, config),
-        methods=scoring.default_methods(same_examples=same) if methods is None else methods,
+        methods=scoring.METHODS[:3] if same and methods is None else methods,
         permutations=permutations,
         norm=norm,
         seed=seed,
         compute=compute,
     )
     masks = with_intact(single_heads(config))
-    swept = sweep_examples(model, examples, masks, baseline='zero', compute=compute)
-    losses, names = losses_of(swept.logits, labels), [describe(mask) for mask in masks[1:]]
-    shape = masks.shape[1:]
-    reached = weighted_scores(metrics[0], swept.predictions, labels)[0]
-    effects = Removed(
-        loss=loss_effects(losses, names, classes=config.num_labels, seed=seed),
-        increase=(losses[1:] - losses[0]).T.reshape(-1, *shape),
+    swept, reached = scores_without(model, examples, masks, metrics[0], compute=compute)
+    losses, shape = losses_of(swept.logits, labels), masks.shape[1:]
+    increase = (losses[1:] - losses[0]).T.reshape(-1, *shape)
+    classes, names = config.num_labels, [describe(mask) for mask in masks[1:]]
+    return Importance(
+        scores=scores,
+        loss=loss_effects(losses, names, classes=classes, seed=seed),
+        increase=increase,
         metric=metrics[0],
         difference=np.reshape(reached[1:] - reached[0], shape),
-        learnt=inputs.learning_test(metrics, config.num_labels, swept.predictions[0], labels),
+        learnt=inputs.learning_test(metrics, classes, swept.predictions[0], labels),
+        same_examples=same,
+        agreement={
+            method: rank_agreement(
+                each,
+                increase,
+                # Shapley values have a part for each pair of permutations.
+                paired=same and method != SHAPLEY,
+                score=functools.partial(scores.score, method),
+            )
+            for method, each in scores.parts.items()
+        },
+        reliability=reliability(increase, seed=seed),
     )
-    agreement = {
-        method: rank_agreement(
-            each,
-            effects.increase,
-            # Shapley values have a part for each pair of permutations.
-            paired=same and method != SHAPLEY,
-            score=functools.partial(scores.score, method),
-        )
-        for method, each in scores.parts.items()
-    }
-    likely = reliability(effects.increase, seed=seed)
-    return Importance(scores, effects, same, agreement, likely)
 
 
 def _draw_agreement(result: Importance):
@@ -251,8 +233,8 @@ def _draw_agreement(result: Importance):
             f'{TITLES[method]}\n(rank correlation {result.agreement[method].rank:.2f})': each
             for method, each in result.scores.of.items()
         },
-        result.effects.increase.mean(axis=0),
-        label=f'increase of the loss without it ({result.effects.loss.outcome.unit})',
+        result.increase.mean(axis=0),
+        label=f'increase of the loss without it ({result.loss.outcome.unit})',
         across_label='score',
     ).captioned(
         'The score of each head, and the increase of the loss without it. Colours: layers.',

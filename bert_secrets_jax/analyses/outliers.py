@@ -41,7 +41,7 @@ from bert_secrets_jax.pruning import outliers as layer_norm
 from bert_secrets_jax.pruning.outliers import FEWEST_DRAWS, OutlierDimensions, rank_p
 from bert_secrets_jax.ranges import Range
 from bert_secrets_jax.runs.call import INPUTS
-from bert_secrets_jax.runs.result import Finding, Result, drawn, how_many, noted
+from bert_secrets_jax.runs.result import Result, drawn, how_many, noted
 from bert_secrets_jax.stats.effects import Effects
 from bert_secrets_jax.stats.scores import weighted_scores
 from bert_secrets_jax.stats.significance import assess
@@ -112,26 +112,9 @@ class Outliers(Result):
         return [verdict]
 
     def frames(self):
-        frames, random = {'dimensions': self._dimensions()}, dict(self.scores)
-        if self.loss is not None:
-            caption = 'Loss in nats per hidden wordpiece without the dimensions, and its change.'
-            frames['loss'] = _frame({'': self.loss}, 'loss', caption)
-            random = {'loss (nats)': self.loss, **random}
-        if self.scores:
-            caption = 'Score of the fine-tuned model without the dimensions, and its change.'
-            frames['scores'] = _frame(self.scores, 'score', caption, 'metric')
-        if random and self.random is not None:
-            frames['random'] = table(
-                'What disabling random dimensions changes, for each draw.',
-                dimensions=[' '.join(map(str, each)) for each in self.random.tolist()],
-                **{name: each.random for name, each in random.items()},
-            )
-        return frames
-
-    def _dimensions(self):
         found, every = self.found, np.arange(len(self.found.layers))
-        outlier = np.isin(every, found.dimensions)
-        columns = {'dimension': every, 'outlier': outlier, 'layers': found.layers}
+        columns = {'dimension': every, 'outlier': np.isin(every, found.dimensions)}
+        columns['layers'] = found.layers
         for name, each in found.stands_out.items():
             columns[f'layers_{name}'] = each.sum(axis=0)
         columns['layers_both'] = np.logical_and(*found.stands_out.values()).sum(axis=0)
@@ -140,16 +123,38 @@ class Outliers(Result):
         published = paper.outlier_dimensions(self.subject.model)
         if published is not None:
             columns['published'] = np.isin(every, published)
-        order = np.argsort(-found.layers, kind='stable')
         # Those that stand out anywhere, or the nearest ones if none does.
-        shown = order[: max(int((found.layers > 0).sum()), 1)]
-        return table(
-            'Dimensions (from 0) whose scale or bias of the output LayerNorm is more than '
-            f'{found.sigma:g} standard deviations from the mean of its layer. An outlier is so in '
-            f'at least {found.at_least} of {counted(len(found.scale), "layer")}. Chance makes '
-            f'{found.by_chance:.2g}.',
-            **{name: each[shown] for name, each in columns.items()},
-        )
+        shown = np.argsort(-found.layers, kind='stable')[: max((found.layers > 0).sum(), 1)]
+        frames = {
+            'dimensions': table(
+                'Dimensions (from 0) whose scale or bias of the output LayerNorm is more than '
+                f'{found.sigma:g} standard deviations from the mean of its layer. An outlier is so '
+                f'in at least {found.at_least} of {counted(len(found.scale), "layer")}. Chance '
+                f'makes {found.by_chance:.2g}.',
+                **{name: each[shown] for name, each in columns.items()},
+            )
+        }
+        loss = {} if self.loss is None else {'loss (nats)': self.loss}
+        for name, outcome, without, by in (
+            ('loss', 'Loss in nats per hidden wordpiece', loss, ()),
+            ('scores', 'Score of the fine-tuned model', self.scores, ('metric',)),
+        ):
+            if without:
+                effects = {key: each.effects for key, each in without.items()}
+                columns = {'score' if by else 'loss': 'value', **INTERVAL, 'p_value': 'p_value'}
+                caption = f'{outcome} without the dimensions, and its change.'
+                frames[name] = frame = frame_of(effects, columns, caption, *by)
+                # Random sets are as large as all together, the first.
+                first = frame['disabled'] == frame['disabled'][0]
+                frame.loc[first, 'p_rank'] = [each.p_value for each in without.values()]
+        random = {**loss, **self.scores}
+        if random and self.random is not None:
+            frames['random'] = table(
+                'What disabling random dimensions changes, for each draw.',
+                dimensions=[' '.join(map(str, each)) for each in self.random.tolist()],
+                **{name: each.random for name, each in random.items()},
+            )
+        return frames
 
     def figures(self):
         drawings = {'parameters': _draw_parameters}
@@ -172,7 +177,21 @@ class Outliers(Result):
             sample_of='layers',
             source=SOURCE,
         )
-        lost = [self._without(name, each) for name, each in self._defined.items()]
+        lost = [
+            effect_of(
+                each.effects,
+                0,
+                name=f'{name} without the outliers',
+                source=SOURCE,
+                template='Without {which}, {outcome} changes by {estimate:+.2g} {short}; without '
+                'random dimensions by {mean:+.2g} on average.',
+                which=_the(self.disabled),
+                outcome=title_of(each.effects),
+                short=each.effects.outcome.unit,
+                mean=each.effects.outcome.scale * float(np.nanmean(each.random)),
+            )
+            for name, each in self._defined.items()
+        ]
         if self.loss is not None and self.loss.beyond is not None:
             name = 'loss beyond random dimensions'
             lost.append(effect_of(self.loss.beyond, 0, name=name, source=SOURCE))
@@ -201,31 +220,6 @@ class Outliers(Result):
         """Those that were measured, without correlations of predictions that are all alike."""
         found = {'loss': self.loss, 'score': next(iter(self.scores.values()), None)}
         return {name: each for name, each in found.items() if each is not None and each.defined}
-
-    def _without(self, name: str, without: Without) -> Finding:
-        effects = without.effects
-        return effect_of(
-            effects,
-            0,
-            name=f'{name} without the outliers',
-            source=SOURCE,
-            template='Without {which}, {outcome} changes by {estimate:+.2g} {short}; without '
-            'random dimensions by {mean:+.2g} on average.',
-            which=_the(self.disabled),
-            outcome=title_of(effects),
-            short=effects.outcome.unit,
-            mean=effects.outcome.scale * float(np.nanmean(without.random)),
-        )
-
-
-def _frame(found: Mapping[str, Without], outcome: str, caption: str, *by: str):
-    """Return a frame with a row for each set that is disabled, and the outcome in a column."""
-    effects = {name: each.effects for name, each in found.items()}
-    frame = frame_of(effects, {outcome: 'value'} | INTERVAL | {'p_value': 'p_value'}, caption, *by)
-    # Random sets are as large as all together, the first.
-    first = frame['disabled'] == frame['disabled'][0]
-    frame.loc[first, 'p_rank'] = [each.p_value for each in found.values()]
-    return frame
 
 
 def _the(dimensions: Sequence[int]) -> str:

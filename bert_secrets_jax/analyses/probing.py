@@ -1,13 +1,14 @@
 """Probes: how many dependency heads can be read off attention (Clark et al. 2019, section 5)."""
 
+import dataclasses
 import math
 import pathlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from absl import logging
-from jaxtyping import Float, Float32, Int
+from jaxtyping import Float
 
 from bert_secrets_jax import plots
 from bert_secrets_jax.analyses import verdicts
@@ -19,13 +20,12 @@ from bert_secrets_jax.data.treebank import Parse, forms_of
 from bert_secrets_jax.files import sha256
 from bert_secrets_jax.model.bert import init_params
 from bert_secrets_jax.model.weights import Pretrained
-from bert_secrets_jax.probes.evaluation import RIGHT_BRANCHING, attach, scores
+from bert_secrets_jax.probes.evaluation import RIGHT_BRANCHING, Attachment, attach, scores
 from bert_secrets_jax.probes.forms import ATTENTION, ATTENTION_WORDS, DISTANCES_WORDS
-from bert_secrets_jax.probes.sentences import Asked
-from bert_secrets_jax.probes.train import ProbeConfig, checked_forms, train_probes
+from bert_secrets_jax.probes.train import Learning, ProbeConfig, checked_forms, train_probes
 from bert_secrets_jax.probes.vectors import Vectors, read_vectors
 from bert_secrets_jax.runs.call import Call, an_input, call
-from bert_secrets_jax.runs.result import Finding, Result, drawn, measured, noted, told
+from bert_secrets_jax.runs.result import Result, drawn, measured, noted, told
 from bert_secrets_jax.stats.over_runs import FEWEST_RUNS, Contrasts
 
 SOURCE = 'Clark et al. 2019, section 5, Table 3'
@@ -55,51 +55,28 @@ _PAIRS = (
 )
 # The claims of the paper, each about a probe and another one.
 _CLAIMS = {
-    verdicts.PROBE_BEYOND_WORDS: (
-        (ATTENTION_WORDS.name, DISTANCES_WORDS.name),
-        'probing with word vectors',
-    ),
-    verdicts.ATTENTION_BEYOND_RANDOM: (
-        (ATTENTION.name, RANDOM_WORDS),
-        'probing with word vectors and with random weights',
-    ),
+    verdicts.PROBE_BEYOND_WORDS: (ATTENTION_WORDS.name, DISTANCES_WORDS.name),
+    verdicts.ATTENTION_BEYOND_RANDOM: (ATTENTION.name, RANDOM_WORDS),
 }
 # Probes learn little from fewer sentences: a small treebank is read several times.
 _SENTENCES = 2000
 
 
-class Probing(Result):
-    """How many heads each probe and each baseline finds.
+class Probing(Result, Learning, Attachment):
+    """How many heads of dev sentences each probe and each baseline finds, and how it has learnt.
 
     Attributes:
-      seeds: The R seeds of each probe.
-      words: [E] The number of words of each dev sentence that count.
-      right: [R, E] The number of those whose head each probe finds; of 'right-branching', R is 1.
-      asked, learnt: How many words the dev and training sentences have, and why some do not count.
-      sentences, epochs, steps: The numbers of training sentences, passes over them, and updates.
+      seeds, reading, curves, seen, steps, learnt: As in `probes.train.Learning`.
+      words, right, asked: As in `probes.evaluation.Attachment`.
       weights: [R, 2, L, N] The weights of the probe of attention alone: of the attention from the
         word to its governor, and of that from the governor to the word.
-      curves: [R, P] The loss of each probe per word in the course of training, in nats.
-      seen: [P] The number of sentences that were read at each of these points.
       unknown: The share of all words without a word vector; NaN if there are no vectors.
-      reading: Which vectors candidates have: see `probes.forms.candidate_vectors`.
     """
 
     title = 'Probes: dependency heads from attention alone'
 
-    seeds: tuple[int, ...]
-    words: Float32[np.ndarray, ' E']
-    right: Mapping[str, Float32[np.ndarray, '_ E']]
-    asked: Asked
-    learnt: Asked
-    sentences: int
-    epochs: int
-    steps: int
     weights: Float[np.ndarray, 'R 2 L N']
-    curves: Mapping[str, Float[np.ndarray, 'R P']]
-    seen: Int[np.ndarray, ' P']
     unknown: float
-    reading: str
 
     @property
     def names(self) -> list[str]:
@@ -107,11 +84,14 @@ class Probing(Result):
         return [name for name in PUBLISHED if name in self.right]
 
     def verdicts(self):
+        needs = 'probing with word vectors'
         return [
-            verdicts.probe_leads(claim, self.words, *(self.right[name] for name in pair))
-            if set(pair) <= self.right.keys()
-            else verdicts.not_measured(claim, needs)
-            for claim, (pair, needs) in _CLAIMS.items()
+            verdicts.probe_leads(claim, self.words, self.right[name], self.right[other])
+            if {name, other} <= self.right.keys()
+            else verdicts.not_measured(
+                claim, needs + ' and with random weights' * (RANDOM in other)
+            )
+            for claim, (name, other) in _CLAIMS.items()
         ]
 
     def uas(self, name: str, other: str | None = None) -> Contrasts:
@@ -132,7 +112,7 @@ class Probing(Result):
     def frames(self):
         share, low, high = np.transpose([self._points(name) for name in self.names])
         pairs = [pair for pair in _PAIRS if set(pair) <= self.right.keys()]
-        leads = np.transpose([self.uas(*pair).interval(0) for pair in pairs])
+        lead, least, most = np.transpose([self.uas(*pair).interval(0) for pair in pairs])
         trained = [name for name in self.names if name in self.curves]
         asked, mean = (self.learnt, self.asked), self.weights.mean(axis=0)
         spread = self.weights.std(axis=0, ddof=1) if len(self.weights) > 1 else mean * math.nan
@@ -150,12 +130,10 @@ class Probing(Result):
                 'Differences of these shares on the same sentences.',
                 probe=[name for name, _ in pairs],
                 minus=[other for _, other in pairs],
-                difference_points=leads[0],
-                low=leads[1],
-                high=leads[2],
-                published_difference_points=[
-                    PUBLISHED[name] - PUBLISHED[other] for name, other in pairs
-                ],
+                difference_points=lead,
+                low=least,
+                high=most,
+                published_difference_points=[PUBLISHED[one] - PUBLISHED[two] for one, two in pairs],
             ),
             'seeds': table(
                 'The UAS of each seed.',
@@ -208,12 +186,9 @@ class Probing(Result):
             warning=True,
             **fields,
         )
-        return [*([warning] if self.unlearnt else []), self._score(fields)]
-
-    def _score(self, fields: Mapping[str, Any]) -> Finding:
         others = (RANDOM_WORDS, RANDOM_ATTENTION, RIGHT_BRANCHING)
         other = next(name for name in others if name in self.right)
-        return measured(
+        score = measured(
             f'UAS of {ATTENTION.name}',
             self._points(ATTENTION.name),
             unit='% of words',
@@ -224,23 +199,23 @@ class Probing(Result):
             theirs=self._points(other)[0],
             **fields,
         )
+        return [warning, score] if self.unlearnt else [score]
 
     def notes(self):
         no_words, random = math.isnan(self.unknown), RANDOM_ATTENTION in self.right
         behind = 'As in the published code, each candidate has the vector of the word behind it.'
-        sometimes = {
-            'Without word vectors, no probe that reads words was trained.': no_words,
-            behind: self.reading == 'notebook',
-            'The random weights are one draw for the whole encoder.': random,
-        }
-        return [
-            'A probe finds the syntactic parent of each word alone, so a sentence need not get a '
-            'tree.',
-            'Published scores are of BERT-base on another treebank (Penn), where baselines score '
-            'otherwise, too.',
-            'If two attention heads do alike, either may have the weight.',
-            *noted(sometimes),
-        ]
+        return noted(
+            {
+                'A probe finds the syntactic parent of each word alone, so a sentence need not get '
+                'a tree.': True,
+                'Published scores are of BERT-base on another treebank (Penn), where baselines '
+                'score otherwise, too.': True,
+                'If two attention heads do alike, either may have the weight.': True,
+                'Without word vectors, no probe that reads words was trained.': no_words,
+                behind: self.reading == 'notebook',
+                'The random weights are one draw for the whole encoder.': random,
+            }
+        )
 
 
 @an_input(content=lambda given, _: sha256(given['probe.vectors']))
@@ -341,14 +316,14 @@ def probing(
     right, curves = dict(found.right), dict(probes.curves)
     if random_weights:
         params = init_params(pretrained.bert, seed=0)
-        drawn = Pretrained(pretrained.bert, params, pretrained.tokenizer)
-        of_maps = [form for form in forms if form.reads_maps]
-        options = {'forms': of_maps, 'what': 'Probes (random weights)', 'folder': folder}
-        others = train_probes(drawn, train, **options, **training, **reads)
+        drawn = dataclasses.replace(pretrained, params=params)
+        own = {'forms': [form for form in forms if form.reads_maps], 'folder': folder}
+        others = train_probes(
+            drawn, train, what='Probes (random weights)', **own, **training, **reads
+        )
         beside = attach(drawn, others, dev, what='Heads (random weights)', **reads)
-        for form in of_maps:
-            right[RANDOM + form.name] = beside.right[form.name]
-            curves[RANDOM + form.name] = others.curves[form.name]
+        curves |= {RANDOM + name: each for name, each in others.curves.items()}
+        right |= {RANDOM + name: beside.right[name] for name in others.curves}
     counting = found.words > 0
     check_enough('dev sentences with words that count', np.flatnonzero(counting), 2)
     weights = np.asarray(probes.params[ATTENTION.name]['maps'], np.float64)
@@ -356,20 +331,16 @@ def probing(
     if vectors is not None:
         unknown = vectors.unknown(form for parse in (*train, *dev) for form in parse.forms)
         logging.info('%.1f %% of the words have no vector.', 100 * unknown)
+    learning: dict[str, Any] = {
+        field.name: getattr(probes, field.name) for field in dataclasses.fields(Learning)
+    }
     return Probing(
-        seeds=probes.seeds,
         words=found.words[counting],
         right={name: each[:, counting] for name, each in right.items()},
         asked=found.asked,
-        learnt=probes.asked,
-        sentences=len(train),
-        epochs=training['epochs'],
-        steps=probes.steps,
         weights=weights.reshape(len(weights), 2, pretrained.config.num_hidden_layers, -1),
-        curves=curves,
-        seen=probes.seen,
         unknown=unknown,
-        reading=probes.reading,
+        **{**learning, 'curves': curves},
     )
 
 

@@ -29,7 +29,7 @@ from bert_secrets_jax.pruning import curves as stepwise
 from bert_secrets_jax.pruning.curves import ANEW, RANDOM, Curve, PrunedModel, over_steps
 from bert_secrets_jax.pruning.outliers import FEWEST_DRAWS
 from bert_secrets_jax.pruning.removal import remove_heads
-from bert_secrets_jax.pruning.scores import GRADIENT, TITLES, default_methods, head_scores
+from bert_secrets_jax.pruning.scores import GRADIENT, TITLES, head_scores
 from bert_secrets_jax.pruning.steps import SHARES, ranks, removed_heads
 from bert_secrets_jax.ranges import CountOrZero, Range
 from bert_secrets_jax.runs.result import Interval, Result, drawn, measured, noted
@@ -116,8 +116,7 @@ class Pruning(Result):
 
     def frames(self):
         points, low, high = np.stack([_points(each) for each in self.curves.values()], axis=1)
-        chosen = self.chosen
-        change, least, most = np.transpose([_points(each) for each in chosen])
+        change, least, most = np.transpose([_points(each) for each in self.chosen])
         stays = [ORDERS[order] for order in self.stays]
         frames = {
             'curves': table(
@@ -132,13 +131,13 @@ class Pruning(Result):
             'chosen': table(
                 f'The fewest heads with which the model is as good on {self._others}.',
                 seed=self.seeds,
-                order=[ORDERS[each.order] for each in chosen],
-                heads_kept=[each.kept for each in chosen],
+                order=[ORDERS[each.order] for each in self.chosen],
+                heads_kept=[each.kept for each in self.chosen],
                 difference_points=change,
                 low=least,
                 high=most,
-                where_chosen_points=[100 * each.where_chosen for each in chosen],
-                heads_removed=[describe(each.mask) for each in chosen],
+                where_chosen_points=[100 * each.where_chosen for each in self.chosen],
+                heads_removed=[describe(each.mask) for each in self.chosen],
                 published_share_that_can_go=np.array(paper.prunable(self.subject.task)),
             ),
             'heads': grids_frame(
@@ -178,19 +177,17 @@ class Pruning(Result):
         return [*warnings, sparsest]
 
     def notes(self):
-        random = self.curves.get(RANDOM)
-        sometimes = {
-            f'Orders and the sparsest model come from {self._others}: where these are the same, '
-            'scores are too good.': self.shared,
-            f'It takes {FEWEST_DRAWS} random orders to tell whether another one is better.': (
-                random is not None and random.draws.shape[1] < FEWEST_DRAWS
-            ),
-        }
-        return [
-            'A head that is removed puts out nothing, and nothing is trained again.',
-            'bs.remove_heads cuts heads out; bs.restore_heads makes an ordinary model of the rest.',
-            *noted(sometimes),
-        ]
+        few = RANDOM in self.curves and self.curves[RANDOM].draws.shape[1] < FEWEST_DRAWS
+        return noted(
+            {
+                'A head that is removed puts out nothing, and nothing is trained again.': True,
+                'bs.remove_heads cuts heads out; bs.restore_heads makes an ordinary model of the '
+                'rest.': True,
+                f'Orders and the sparsest model come from {self._others}: where these are the '
+                'same, scores are too good.': self.shared,
+                f'It takes {FEWEST_DRAWS} random orders to tell if another one is better.': few,
+            }
+        )
 
     def gives(self):
         return {'stays': {ORDERS[order]: each.mean(axis=0) for order, each in self.stays.items()}}
@@ -208,19 +205,14 @@ class Pruning(Result):
     def _can_go(self, curve: Curve):
         share = 1 - verdicts.SHARE_THAT_CAN_GO
         step = int(np.abs(self.kept / self.heads - share).argmin())
-        kept, change, needs = int(self.kept[step]), _points(curve, step) / 100, _ORDER
+        kept, change, needs = int(self.kept[step]), tuple(_points(curve)[:, step] / 100), _ORDER
         # With few heads, or with other steps, none may be near this share.
         if abs(kept / self.heads - share) > _NEAR:
             needs = f'a step of pruning with about {share:.0%} of the heads left; the nearest one '
             needs += f'has {kept} of {self.heads}'
         elif np.isfinite(change).all():
-            return verdicts.heads_can_go(
-                tuple(change.tolist()),
-                curve.draws[:, 0, step],
-                kept=kept,
-                heads=self.heads,
-                examples=self.examples,
-            )
+            of = {'kept': kept, 'heads': self.heads, 'examples': self.examples}
+            return verdicts.heads_can_go(change, curve.draws[:, 0, step], **of)
         return verdicts.not_measured(verdicts.HEADS_CAN_GO, needs)
 
     def kappa(self, order: str, step: int) -> float:
@@ -342,26 +334,18 @@ def pruning(
     arguments.check_varied(metric, their_labels, 'measured_on')
     removed_heads(config.num_heads, shares)
     found = []
-    for place, (own, model) in enumerate(zip(arguments.seeds_of(tuned), models, strict=True), 1):
+    seeds, scored = arguments.seeds_of(tuned), {'methods': methods, 'permutations': permutations}
+    how = {'shares': shares, 'anew': anew, 'draws': draws, 'compute': compute}
+    for place, (own, model) in enumerate(zip(seeds, models, strict=True), 1):
         logging.info('Pruning: fine-tuning %d of %d', place, len(models))
-        scores = head_scores(
-            model,
-            others,
-            their_labels,
-            methods=default_methods(same_examples=False) if methods is None else methods,
-            permutations=permutations,
-            seed=seed,
-            compute=compute,
-        )
-        how = {'shares': shares, 'anew': anew, 'draws': draws, 'compute': compute}
-        found.append(
-            stepwise.prune_model(model, examples, others, scores, metric, seed=seed + own, **how)
-        )
+        scores = head_scores(model, others, **scored, seed=seed, compute=compute)
+        given = model, examples, others, scores, metric
+        found.append(stepwise.prune_model(*given, seed=seed + own, **how))
     return assemble(
         found,
         labels,
         metric,
-        seeds=arguments.seeds_of(tuned),
+        seeds=seeds,
         measured_on=len(others),
         shared=arguments.in_both(examples, others),
         tolerance=tolerance,
@@ -418,24 +402,22 @@ def _choose(
     model: PrunedModel, labels: np.ndarray, metric: str, kept: np.ndarray, *, tolerance: float
 ) -> Chosen:
     """Return the sparsest step that is as good as the full model elsewhere, and scores highest."""
-    sparsest = {
-        order: stepwise.sparsest(choosing, kept, tolerance=tolerance)
-        for order, choosing in model.choosing.items()
+    steps = {
+        order: stepwise.sparsest(each, kept, tolerance=tolerance)
+        for order, each in model.choosing.items()
     }
-    order, step = min(
-        sparsest.items(), key=lambda each: (kept[each[1]], -model.choosing[each[0]][each[1]])
-    )
+    order = min(steps, key=lambda order: (kept[steps[order]], -model.choosing[order][steps[order]]))
+    step, choosing = steps[order], model.choosing[order]
     predictions = model.predictions[order][None, :, step : step + 1]
     curve = stepwise.curve_of(metric, predictions, model.intact[None], labels)
     difference, low, high = (float(each[0]) for each in (curve.difference, curve.low, curve.high))
-    choosing = model.choosing[order]
     gained = float(choosing[step] - choosing[0])
     return Chosen(order, model.masks[order][0, step], difference, low, high, gained)
 
 
-def _points(change: Curve | Chosen, step: Any = ...) -> np.ndarray:
-    """Return the change, maybe at a step, and the ends of its interval in points [3, ...]."""
-    return 100 * np.array([change.difference, change.low, change.high])[:, step]
+def _points(change: Curve | Chosen) -> np.ndarray:
+    """Return the change and the ends of its interval in points [3, ...]."""
+    return 100 * np.array([change.difference, change.low, change.high])
 
 
 def _draw(result: Pruning):
@@ -445,11 +427,9 @@ def _draw(result: Pruning):
     random = curves.pop(RANDOM, None)
     if random is not None:
         random = np.clip(full + 100 * random.draws.mean(axis=0), *limits)
+    ends = {ORDERS[order]: np.clip(full + _points(each), *limits) for order, each in curves.items()}
     return plots.pruning_curves(
-        {
-            ORDERS[order]: tuple(np.clip(full + _points(curve), *limits))
-            for order, curve in curves.items()
-        },
+        {order: tuple(each) for order, each in ends.items()},
         result.kept / result.heads,
         full=full,
         random=random,

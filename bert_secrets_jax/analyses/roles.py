@@ -43,6 +43,7 @@ SOURCE = 'Voita et al. 2019, sections 5 and 6'
 POSITIONAL, SYNTACTIC, RARE = 'positional', 'syntactic', 'rare token'
 ROLES = (POSITIONAL, SYNTACTIC, RARE)
 RAREST, TWO_RAREST = 'rarest', 'two rarest'
+_RAREST = {RAREST: 'the rarest token', TWO_RAREST: 'one of the two rarest tokens'}
 # The share of tokens from which on a head is positional, how far a syntactic one is above the best
 # offset, and the share from which on it points to the rarest token, as published.
 LEAST_POSITIONAL, LEAST_GAIN, LEAST_RARE = 0.9, 0.1, 0.5
@@ -86,41 +87,40 @@ class Roles(Result):
     @property
     def of_heads(self) -> dict[str, Which]:
         """Whether each head has a role, by the name of the role. It may have several."""
-        means = {name: table.mean for name, table in self.tables.items()}
-        neighbour = np.maximum(means[GREATEST_AT_PREVIOUS], means[GREATEST_AT_NEXT])
-        above = np.nan_to_num(self.gains, nan=-1).min(axis=0) >= LEAST_GAIN
-        rare = (np.nan_to_num(means[RAREST]) >= LEAST_RARE) & self._beyond_chance
-        # Without relations, none is above.
-        positional, syntactic = neighbour >= LEAST_POSITIONAL, above.any(axis=0)
-        return {POSITIONAL: positional, SYNTACTIC: syntactic, RARE: rare}
+        neighbours = [self.tables[name].mean for name in (GREATEST_AT_PREVIOUS, GREATEST_AT_NEXT)]
+        rarest = self.tables[RAREST]
+        # In few texts most words are seen once, and are all the rarest: half of the tokens is
+        # little. A head must point to them more often than chance, of all heads (Šidák).
+        level = 1 - (1 - LEVEL) ** (1 / rarest.mean.size)
+        half = reach(max(rarest.count - 1, 1), level) * rarest.standard_error
+        beyond = (rarest.mean - half > self.chance[0]) & (rarest.count > 1)
+        return {
+            POSITIONAL: np.maximum(*neighbours) >= LEAST_POSITIONAL,
+            # Without relations, none is above.
+            SYNTACTIC: self._gain.max(axis=0, initial=-1) >= LEAST_GAIN,
+            RARE: (rarest.mean >= LEAST_RARE) & beyond,
+        }
+
+    @property
+    def _gain(self) -> Float[np.ndarray, 'R L N']:
+        """The gains that hold in both parts of the treebank."""
+        return np.nan_to_num(self.gains, nan=-1).min(axis=0)
 
     @property
     def _any_role(self) -> Which:
-        return np.logical_or.reduce(list(self.of_heads.values()))
-
-    @property
-    def _beyond_chance(self) -> Which:
-        """Whether a head points to the rarest token more often than chance, of all heads (Šidák).
-
-        In few texts most words are seen once, and are all the rarest: half of the tokens is little.
-        """
-        table = self.tables[RAREST]
-        examples = int(table.count)
-        if examples < 2:
-            return np.zeros(table.mean.shape, bool)
-        level = 1 - (1 - LEVEL) ** (1 / table.mean.size)
-        half = reach(examples - 1, level) * table.standard_error
-        return np.nan_to_num(table.mean) - half > self.chance[0]
+        return np.logical_or.reduce([*self.of_heads.values()])
 
     def frames(self):
-        roles, (relations, points) = self.of_heads, self._best_relations
-        unknown = np.full(points.shape, np.nan)
+        roles, unknown = self.of_heads, np.full(self._any_role.shape, np.nan)
+        best = np.full(unknown.shape, '–'), unknown
+        if self.relations:
+            best = greatest(self.relations, 100 * self._gain)
         joined = np.vectorize(lambda *each: ', '.join(filter(None, each)) or '–', otypes=[str])
         columns = {
             'roles': joined(*(np.where(those, role, '') for role, those in roles.items())),
             **{column: self.tables[name].mean for name, column in _MEASURED.items()},
-            'relation': relations,
-            'points_above_offset': points,
+            'relation': best[0],
+            'points_above_offset': best[1],
             'heterogeneous_share': unknown if self.heterogeneous is None else self.heterogeneous,
             **{f'stays_{name}': each for name, each in self.stays.items()},
         }
@@ -167,51 +167,41 @@ class Roles(Result):
         return [found, how_many(name, longer, 'orders', template=_LONGER, **fields)]
 
     def notes(self):
-        few = (
-            f'Too few texts to tell which heads point to rare tokens: {self.chance[0]:.0%} of the '
-        )
-        few += 'ordinary tokens are the rarest of their text.'
+        rarest = self.chance[0]
+        few = f'Too few texts to tell which heads point to rare tokens: {rarest:.0%} of the '
         unlike = 'Roles are of the pre-trained model, pruning is of its fine-tunings.'
         no_trees = 'No treebank was measured: which heads are syntactic is not known.'
+        sometimes = {
+            f'{few}ordinary tokens are the rarest of their text.': rarest > LEAST_RARE,
+            unlike: self.stays and self.pruned_finetuned,
+            no_trees: not self.relations,
+        }
         return [
             'Positional: nine of ten tokens attend most to the one before, or to the one after.',
             'Syntactic: it finds a relation ten points above the best offset, on two sets.',
             'To rare tokens: half of the tokens attend to the rarest one, more than by chance.',
-            *noted({few: self.chance[0] > LEAST_RARE}),
-            *noted({unlike: self.stays and self.pruned_finetuned, no_trees: not self.relations}),
+            *noted(sometimes),
         ]
 
-    @property
-    def _best_relations(self) -> tuple[np.ndarray, np.ndarray]:
-        """The relation that each head finds best, and how many points above the offset [L, N]."""
-        if not self.relations:
-            shape = self.tables[CONFIDENCE].mean.shape
-            return np.full(shape, '–'), np.full(shape, np.nan)
-        gains = np.nan_to_num(self.gains, nan=-1).min(axis=0)
-        names, most = greatest(self.relations, gains)
-        return names, 100 * most
-
     def _survival(self):
-        unknown = np.zeros(self._any_role.shape)
-        maps = unknown if self.heterogeneous is None else self.heterogeneous
+        role = self._any_role
+        maps = np.zeros(role.shape) if self.heterogeneous is None else self.heterogeneous
         rows = [
             (
                 order,
-                *compare_within_layers(each, self._any_role, seed=self.seed),
+                *compare_within_layers(each, role, seed=self.seed),
                 *rank_within_layers(each, maps, seed=self.seed),
             )
             for order, each in self.stays.items()
         ]
-        columns = 'order', 'share_longer', 'p_value', 'rank_with_heterogeneous', 'p_of_rank'
         return framed(
-            columns,
+            ('order', 'share_longer', 'p_value', 'rank_with_heterogeneous', 'p_of_rank'),
             rows,
             'How much longer heads with a role stay in pruning than others of their layer, and the '
             f'rank correlation with heterogeneous maps ({self.maps_of} model).',
         )
 
 
-_AT = 'greatest attention at'
 _MEASURED = {
     GREATEST_AT_PREVIOUS: 'greatest_at_previous',
     GREATEST_AT_NEXT: 'greatest_at_next',
@@ -272,9 +262,9 @@ def role_statistics() -> list[Described]:
     of_rare = {'unit': 'share of tokens', 'limits': (0.0, 1.0), 'source': SOURCE}
     return [
         *(named(name) for name in (GREATEST_AT_PREVIOUS, GREATEST_AT_NEXT, CONFIDENCE)),
-        Described(RAREST, f'{_AT} the rarest token', greatest_at(RAREST), **of_rare),
-        Described(
-            TWO_RAREST, f'{_AT} one of the two rarest tokens', greatest_at(TWO_RAREST), **of_rare
+        *(
+            Described(name, f'greatest attention at {tokens}', greatest_at(name), **of_rare)
+            for name, tokens in _RAREST.items()
         ),
     ]
 
@@ -291,7 +281,7 @@ def with_rarest(encoded: Encoded) -> tuple[Encoded, tuple[float, float]]:
     counts = np.where(ordinary, seen[np.minimum(encoded.input_ids, len(seen) - 1)], np.inf)
     least = np.sort(counts, axis=1)
     marks, shares = dict(encoded.marks), []
-    for name, place in ((RAREST, 0), (TWO_RAREST, 1)):
+    for place, name in enumerate(_RAREST):
         bar = least[:, min(place, least.shape[1] - 1)][:, None]
         marks[name] = ordinary & (counts <= bar)
         share = marks[name].sum(axis=1) / np.maximum(ordinary.sum(axis=1), 1)

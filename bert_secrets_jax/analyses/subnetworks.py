@@ -17,17 +17,7 @@ from jaxtyping import Float
 
 from bert_secrets_jax import paper, plots
 from bert_secrets_jax.ablation.masks import describe
-from bert_secrets_jax.ablation.resumable import sweep_examples
-from bert_secrets_jax.ablation.sweep import Swept
-from bert_secrets_jax.analyses.common.inputs import (
-    Learnt,
-    check_varied,
-    has_own_layers,
-    labels_of,
-    learning_test,
-    needs_own_layers,
-    seeds_not_learnt,
-)
+from bert_secrets_jax.analyses.common import inputs
 from bert_secrets_jax.analyses.common.tables import Grid, table
 from bert_secrets_jax.analyses.declaration import analysis
 from bert_secrets_jax.compute import Compute
@@ -36,12 +26,11 @@ from bert_secrets_jax.finetune.config import FinetuneConfig
 from bert_secrets_jax.finetune.metrics import BELOW_ZERO, TITLES
 from bert_secrets_jax.finetune.train import Finetuned, finetune
 from bert_secrets_jax.model.weights import Pretrained, check_whole
+from bert_secrets_jax.pruning import curves
 from bert_secrets_jax.pruning import removal as kinds
-from bert_secrets_jax.pruning.curves import fleiss_kappa, masks_by_gradients, sparsest
 from bert_secrets_jax.pruning.removal import GOOD, KINDS
 from bert_secrets_jax.ranges import Part
 from bert_secrets_jax.runs.result import Result, drawn, measured
-from bert_secrets_jax.stats.significance import weighted_scores
 from bert_secrets_jax.stats.student import mean_interval
 
 SOURCE = 'Prasanna et al. 2020, sections 3 to 5'
@@ -76,7 +65,7 @@ class Subnetworks(Result):
     masks: Mapping[str, Float[np.ndarray, 'S L N']]
     examples: int
     share: float
-    learnt: tuple[Learnt, ...]
+    learnt: tuple[inputs.Learnt, ...]
 
     @property
     def kept(self) -> np.ndarray:
@@ -113,7 +102,9 @@ class Subnetworks(Result):
                 seed=self.seeds,
                 heads=self.kept,
                 removed=list(map(describe, self.masks[GOOD])),
-                fleiss_kappa=np.array(fleiss_kappa(self.masks[GOOD].reshape(len(self.seeds), -1))),
+                fleiss_kappa=np.array(
+                    curves.fleiss_kappa(self.masks[GOOD].reshape(len(self.seeds), -1))
+                ),
             ),
         }
 
@@ -121,7 +112,7 @@ class Subnetworks(Result):
         return drawn(self, subnetworks=_draw)
 
     def findings(self):
-        warned = seeds_not_learnt(self.seeds, self.learnt, 'the full model', self.examples)
+        warned = inputs.seeds_not_learnt(self.seeds, self.learnt, 'the full model', self.examples)
         full, good, random, _ = _points(self.retrained)
         lead = good - random
         # Without any difference between seeds, there is nothing to test by.
@@ -187,7 +178,7 @@ def _training(given) -> dict[str, Any] | None:
         'measured_on': 'measured',
         'training': _training,
     },
-    needs=('tuned_here', needs_own_layers),
+    needs=('tuned_here', inputs.needs_own_layers),
     cost=lambda given: 4 * len(given.study.seeds) * given.tokens_of_training(),
 )
 def subnetworks(
@@ -224,28 +215,27 @@ def subnetworks(
     own = {'start', 'max_dev_examples', 'mesh'}
     FinetuneConfig(**{name: each for name, each in (training or {}).items() if name not in own})
     check_whole(pretrained, *tuned.models)
-    if not has_own_layers(pretrained.config):
+    if not inputs.has_own_layers(pretrained.config):
         raise ValueError(
             f'This model ({pretrained.config.summary}) uses layers, keys or values several times, '
             'so that a head cannot be missing once: give one that uses each once.'
         )
     dev, config = as_examples(dev), tuned.models[0].config
     others = as_examples(train if measured_on is None else measured_on)
-    labels, metric = labels_of(dev, config), tuned.metrics[0]
-    check_varied(metric, labels, 'dev')
-    check_varied(metric, labels_of(others, config), 'measured_on')
+    labels, metric = inputs.labels_of(dev, config), tuned.metrics[0]
+    inputs.check_varied(metric, labels, 'dev')
+    inputs.check_varied(metric, inputs.labels_of(others, config), 'measured_on')
     found = []
     for place, (seed, model) in enumerate(zip(tuned.seeds, tuned.models, strict=True), 1):
         logging.info('Subnetworks: fine-tuning %d of %d', place, len(tuned.seeds))
         good = surviving_heads(model, others, metric, share=share, compute=compute)
         of_kinds = kinds.subnetwork_masks(good, seed=seed)
         every = np.stack([np.ones_like(good), *of_kinds.values()])
-        swept = sweep_examples(model, dev, every, baseline='zero', compute=compute)
-        pruned = _scores(metric, swept, labels)
+        swept, pruned = curves.scores_without(model, dev, every, metric, compute=compute)
         retrained = [pruned[0]]
-        for kind in KINDS:
+        for kind, mask in of_kinds.items():
             again = finetune(
-                kinds.without_heads(pretrained, of_kinds[kind]),
+                kinds.without_heads(pretrained, mask),
                 train,
                 dev,
                 seeds=(seed,),
@@ -256,14 +246,12 @@ def subnetworks(
                 **(training or {}),
             )
             # The same examples as the others, of which fine-tuning may score fewer.
-            whole = sweep_examples(
-                again.models[0], dev, every[:1], baseline='zero', compute=compute
-            )
-            retrained.append(_scores(metric, whole, labels)[0])
+            (whole,) = again.models
+            retrained += [*curves.scores_without(whole, dev, every[:1], metric, compute=compute)[1]]
         answers = np.asarray(swept.predictions[0])
-        learnt = learning_test((metric,), swept.logits.shape[-1], answers, labels)
-        found.append((every, pruned, retrained, learnt))
-    masks, pruned, retrained, learnt = zip(*found, strict=True)
+        learnt = inputs.learning_test((metric,), config.num_labels, answers, labels)
+        found.append((pruned, retrained, every, learnt))
+    pruned, retrained, masks, learnt = zip(*found, strict=True)
     return Subnetworks(
         seeds=tuple(tuned.seeds),
         metric=metric,
@@ -285,16 +273,10 @@ def surviving_heads(
     compute: Compute = Compute(),
 ) -> Grid:
     """Return the fewest heads, by gradients measured anew, that reach a share of the score."""
-    labels = labels_of(examples, tuned.config)
-    masks = masks_by_gradients(tuned, examples, labels, compute=compute)
-    swept = sweep_examples(tuned, examples, masks, baseline='zero', compute=compute)
-    reached = _scores(metric, swept, labels)
+    masks = curves.masks_by_gradients(tuned, examples, compute=compute)
+    _, reached = curves.scores_without(tuned, examples, masks, metric, compute=compute)
     kept = masks.sum(axis=(1, 2)).astype(int)
-    return masks[sparsest(reached, kept, tolerance=(1 - share) * abs(float(reached[0])))]
-
-
-def _scores(metric: str, swept: Swept, labels: np.ndarray) -> np.ndarray:
-    return weighted_scores(metric, swept.predictions, labels)[0]
+    return masks[curves.sparsest(reached, kept, tolerance=(1 - share) * abs(float(reached[0])))]
 
 
 def _points(scores: Mapping[str, np.ndarray]) -> Float[np.ndarray, 'R S']:

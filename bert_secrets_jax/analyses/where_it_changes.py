@@ -17,15 +17,9 @@ from jaxtyping import Float
 
 from bert_secrets_jax import plots
 from bert_secrets_jax.analyses import verdicts
+from bert_secrets_jax.analyses.common import inputs
 from bert_secrets_jax.analyses.common.changes import SOURCE, last_layers
-from bert_secrets_jax.analyses.common.inputs import (
-    TextSettings,
-    batches_of,
-    learnt_nothing,
-    needs_own_layers,
-    not_learnt,
-    with_progress,
-)
+from bert_secrets_jax.analyses.common.inputs import TextSettings, batches_of, with_progress
 from bert_secrets_jax.analyses.common.tables import OF_SHARES, Tables, grids_frame, table
 from bert_secrets_jax.analyses.declaration import analysis
 from bert_secrets_jax.analyses.verdicts import verdict
@@ -41,7 +35,7 @@ from bert_secrets_jax.measure.tables import HeadTable
 from bert_secrets_jax.model.bert import init_params
 from bert_secrets_jax.model.weights import Pretrained, check_whole
 from bert_secrets_jax.ranges import Count
-from bert_secrets_jax.runs.result import Finding, Result, drawn, framed, measured
+from bert_secrets_jax.runs.result import Result, drawn, framed, measured
 from bert_secrets_jax.stats.student import mean_interval
 
 EVERY_SCHEDULE = dataclasses.replace(
@@ -119,8 +113,23 @@ class WhereItChanges(Result):
             np.array([[each['change']] for each in profiles]),
         )
         straight, low, high = mean_interval(straight, OF_SHARES)
+        tuned = self.tuned.values()
+        tested = next(iter(tuned)).tested
+        limits = -100.0 if tested in BELOW_ZERO else 0.0, 100.0
+        reached = [[100 * row[tested] for row in each.scores] for each in tuned]
+        score, least, most = np.transpose([mean_interval(np.array(k), limits) for k in reached])
         frames = {
-            'schedules': self._schedules(),
+            'schedules': table(
+                'Scores x 100 and their 95 % intervals over seeds.',
+                schedule=[*self.tuned],
+                metric=TITLES[tested],
+                score=score,
+                low=least,
+                high=most,
+                seeds_that_learnt=[
+                    sum(not inputs.learnt_nothing(p) for p in each.p_learnt) for each in tuned
+                ],
+            ),
             'layers': grids_frame(grids, caption, by=by, sure=sure),
             'explained': table(
                 'How the profile of a measure over layers agrees with the change of maps, mean '
@@ -149,66 +158,48 @@ class WhereItChanges(Result):
         return drawn(self, where_it_changes=_draw)
 
     def findings(self):
-        return [*self._warnings(), *([self._in_general()] if self.compared else [])]
-
-    def _warnings(self) -> list[Finding]:
-        """Return the warning about each schedule that has taught or changed nothing."""
-        found, compared, so = [], self.compared, 'this schedule is left out'
+        warnings, compared, so = [], self.compared, 'this schedule is left out'
         for name in self.changes:
             tuned = self.tuned[name]
             if not _taught(tuned):
                 at, which = _middle(tuned), f'the model in the middle under {name}'
                 reached = tuned.scores[at][tuned.tested], tuned.larger_class, tuned.p_learnt[at]
-                warned = not_learnt(which, (tuned.tested, *reached), tuned.dev_examples, so=so)
-                found.append(dataclasses.replace(warned, name=f'{warned.name}: {name}'))
+                warned = inputs.not_learnt(
+                    which, (tuned.tested, *reached), tuned.dev_examples, so=so
+                )
+                warnings.append(dataclasses.replace(warned, name=f'{warned.name}: {name}'))
             elif name not in compared:
                 said = 'Under {schedule}, no map changed, as if only the head learnt: {so}.'
                 about = {'unit': 'change', 'source': SOURCE, 'warning': True, 'template': said}
-                numbers = {'schedule': name, 'so': so}
-                found.append(measured(f'no map changed: {name}', 0, numbers=numbers, **about))
-        return found
-
-    def _in_general(self) -> Finding:
-        """Return under how many schedules the last two layers change most."""
-        alone = [each for name in self.compared for each in last_layers(self.changes[name])]
+                warnings.append(
+                    measured(f'no map changed: {name}', 0, **about, schedule=name, so=so)
+                )
+        if not compared:
+            return warnings
+        alone = [each for name in compared for each in last_layers(self.changes[name])]
         known = [each.verdict for each in alone if each.population == verdicts.MOST_FINETUNINGS]
         held, refuted = map(known.count, (verdicts.HOLDS, verdicts.DOES_NOT_HOLD))
         decides = 'decides it' if held and refuted else 'may decide it'
         if len(alone) in (held, refuted) and len(alone) > 1:
             decides = 'does not decide it'
-        fields = {'unit': 'schedules', 'sample': len(alone), 'sample_of': 'schedules'}
-        return measured(
+        general = measured(
             'schedules under which the last two layers change most',
             held,
+            unit='schedules',
+            sample=len(alone),
+            sample_of='schedules',
             source=SOURCE,
             template='The last two layers change most under {estimate:.0f} of {sample:schedule|'
             'schedules} and not under {refuted}: the schedule {decides}.',
             refuted=refuted,
             decides=decides,
-            **fields,
         )
-
-    def _schedules(self):
-        tuned = self.tuned.values()
-        tested = next(iter(tuned)).tested
-        least = -100 if tested in BELOW_ZERO else 0
-        ends = [mean_interval(np.array([row[tested] for row in each.scores])) for each in tuned]
-        score, low, high = np.clip(100 * np.transpose(ends), least, 100)
-        learnt = [sum(not learnt_nothing(p) for p in each.p_learnt) for each in tuned]
-        return table(
-            'Scores x 100 and their 95 % intervals over seeds.',
-            schedule=[*self.tuned],
-            metric=TITLES[tested],
-            score=score,
-            low=low,
-            high=high,
-            seeds_that_learnt=learnt,
-        )
+        return [*warnings, general]
 
 
 def _taught(tuned: Finetuned) -> bool:
     """Return whether at least half of the models have learnt the task."""
-    return not learnt_nothing(tuned.p_learnt[_middle(tuned)])
+    return not inputs.learnt_nothing(tuned.p_learnt[_middle(tuned)])
 
 
 def _middle(tuned: Finetuned) -> int:
@@ -287,7 +278,7 @@ def _cost(given) -> float:
             name: given.variant('tuned', **own) for name, own in _schedules(given).items()
         }
     },
-    needs=('tuned_here', needs_own_layers),
+    needs=('tuned_here', inputs.needs_own_layers),
     check=_check,
     cost=_cost,
 )
@@ -346,18 +337,18 @@ def where_it_changes(
         moves = _random_step(pretrained, layer, length, np.random.default_rng([seed, draw, layer]))
         table = similarity(pretrained, moves, f'Random step of layer {layer + 1}')['cosine']
         steps[draw, layer] = 1 - table.mean.mean(axis=1)
-    found = {}
-    for name, each in tuned.items():
-        tables = {}
-        for number, start, model in zip(each.seeds, starts[name], each.models, strict=True):
-            tables[str(number)] = similarity(start, model, f'Change ({name}, seed {number})')
-        found[name] = tables
+    changes = {
+        name: {
+            str(number): similarity(start, model, f'Change ({name}, seed {number})')
+            for number, start, model in zip(each.seeds, starts[name], each.models, strict=True)
+        }
+        for name, each in tuned.items()
+    }
     return WhereItChanges(
-        changes=found,
+        changes=changes,
         # The models stay where they are.
         tuned={
-            name: dataclasses.replace(each, folder=None, in_memory=())
-            for name, each in tuned.items()
+            k: dataclasses.replace(each, folder=None, in_memory=()) for k, each in tuned.items()
         },
         random=steps,
         length=length,

@@ -10,14 +10,9 @@ from jaxtyping import Float
 
 from bert_secrets_jax.checks import check_name
 from bert_secrets_jax.compute import Compute
+from bert_secrets_jax.contributions import scores as scoring
 from bert_secrets_jax.contributions.layerwise import LAYERWISE, attention_graph, rollout
 from bert_secrets_jax.contributions.norms import shares_of_norms
-from bert_secrets_jax.contributions.scores import (
-    TokenScores,
-    check_classifies,
-    scores_of,
-    tokens_of,
-)
 from bert_secrets_jax.data.encoding import WORD, Batch, tokenize
 from bert_secrets_jax.data.tasks import Text, as_examples
 from bert_secrets_jax.measure.stream import MapsOf, learned_maps
@@ -25,11 +20,6 @@ from bert_secrets_jax.measure.token_maps import TokenMaps, each_kind
 from bert_secrets_jax.measure.words import named_words
 from bert_secrets_jax.model.bert import Bert
 from bert_secrets_jax.model.weights import Pretrained, check_whole
-
-
-def rollouts(bert: Bert, params: Mapping, batch: Batch) -> Float[jax.Array, 'B L 1 T S']:
-    """Return how much of each input token reaches each token up to each layer (`rollout`)."""
-    return rollout(attention_graph(learned_maps(bert, params, batch)))[:, :, None]
 
 
 def _layer_maps(mixing: Callable[..., jax.Array]) -> MapsOf:
@@ -46,7 +36,10 @@ def _layer_maps(mixing: Callable[..., jax.Array]) -> MapsOf:
 KINDS: Mapping[str, MapsOf] = {
     'weights': learned_maps,
     'norms': shares_of_norms,
-    'rollout': rollouts,
+    # How much of each input token reaches each token up to each layer.
+    'rollout': _layer_maps(
+        lambda bert, params, output, mask: rollout(attention_graph(output.attentions))
+    ),
     **{kind: _layer_maps(mixing) for kind, mixing in LAYERWISE.items()},
 }
 
@@ -89,10 +82,10 @@ def attention_maps(
     encoded = tokenize(pretrained.tokenizer, examples, max_length=max_length)
     scored = None
     if methods:
-        check_classifies(pretrained)
+        scoring.check_classifies(pretrained)
         compute = Compute(max_length=max_length)
-        scored = scores_of(pretrained, encoded, methods=methods, seed=0, compute=compute)
-    of_texts, (tokens, _) = [], tokens_of(encoded)
+        scored = scoring.scores_of(pretrained, encoded, methods=methods, seed=0, compute=compute)
+    of_texts, (tokens, _) = [], scoring.tokens_of(encoded)
     shown = {kind: KINDS[kind] for kind in ('weights', *kinds)}
     for example, maps in enumerate(each_kind(pretrained, encoded, range(len(examples)), shown)):
         attentions = maps.pop('weights')
@@ -113,7 +106,7 @@ def attention_maps(
     return of_texts
 
 
-def _scores(pretrained: Pretrained, scored: TokenScores, example: int) -> dict:
+def _scores(pretrained: Pretrained, scored: scoring.TokenScores, example: int) -> dict:
     logits = scored.logits[example].astype(np.float64)
     top = int(logits.argmax())
     prediction = f'{logits[0]:.3g}'

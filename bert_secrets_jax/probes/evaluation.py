@@ -29,7 +29,13 @@ RIGHT_BRANCHING = 'right-branching'
 
 @dataclasses.dataclass(frozen=True, repr=False, eq=False)
 class Attachment:
-    """How many words of each sentence count, and how many heads are right, by probe."""
+    """How many heads each probe and each baseline finds.
+
+    Attributes:
+      words: The number of words of each sentence that count.
+      right: By name, the number of those whose head is found; of 'right-branching', R is 1.
+      asked: How many words the sentences have, and why some do not count.
+    """
 
     words: Float32[np.ndarray, ' E']
     right: Mapping[str, Float32[np.ndarray, '_ E']]

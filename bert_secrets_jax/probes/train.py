@@ -41,28 +41,35 @@ _POINTS = 20
 _CHECKPOINT_EVERY = 2000
 
 
-@dataclasses.dataclass(frozen=True, repr=False, eq=False)
-class Probes:
-    """Trained probes, several seeds of each.
+@dataclasses.dataclass(frozen=True, kw_only=True, repr=False, eq=False)
+class Learning:
+    """The course of a training of probes, several seeds of each.
 
     Attributes:
-      params: The parameters of each probe by its name, arrays with a leading axis of seeds.
-      curves: The loss per word of each probe by its name, before the step that learns from the
-        sentence; means over P stretches of the training.
+      seeds: The R seeds of each probe.
+      reading: Which vectors candidates have: see `forms.candidate_vectors`.
+      curves: The loss per word of each probe by its name, in nats, before the step that learns from
+        the sentence; means over P stretches of the training.
       seen: The number of sentences, each time it is read, at the end of each stretch.
       steps: The number of updates.
-      asked: How many words there were to learn from.
+      learnt: How many words there were to learn from, and why some do not count.
     """
 
-    forms: tuple[Form, ...]
-    params: Mapping[str, Params]
     seeds: tuple[int, ...]
     reading: str
     curves: Mapping[str, Float[np.ndarray, 'R P']]
     seen: Int[np.ndarray, ' P']
     steps: int
+    learnt: Asked
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, repr=False, eq=False)
+class Probes(Learning):
+    """Trained probes: the parameters of each by its name, arrays with a leading axis of seeds."""
+
+    forms: tuple[Form, ...]
+    params: Mapping[str, Params]
     sizes: Sizes
-    asked: Asked
 
     __repr__ = brief
 
@@ -177,7 +184,7 @@ def train_probes(
         seen=seen[points],
         steps=int(jax.device_get(next(iter(state.optimizer.values()))[0].count)[0]),
         sizes=sizes,
-        asked=to_learn,
+        learnt=to_learn,
     )
 
 

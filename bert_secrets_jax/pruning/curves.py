@@ -5,15 +5,15 @@ N heads.
 """
 
 import dataclasses
-import functools
 from collections.abc import Mapping, Sequence
 
 import numpy as np
 from jaxtyping import Float, Int, Real, Shaped
 
 from bert_secrets_jax.ablation.resumable import sweep_examples
+from bert_secrets_jax.ablation.sweep import Swept
 from bert_secrets_jax.compute import Compute
-from bert_secrets_jax.data.tasks import Example
+from bert_secrets_jax.data.tasks import Example, labels_of
 from bert_secrets_jax.model.weights import Pretrained
 from bert_secrets_jax.pruning.scores import GRADIENT, HeadScores, head_scores
 from bert_secrets_jax.pruning.steps import SHARES, nested_masks
@@ -73,7 +73,6 @@ def prune_model(
     shape = next(iter(scores.of.values())).shape
     # All changes are from the whole model.
     shares = shares if shares[0] == 0 else (0.0, *shares)
-    labels = np.array([example.label for example in measured_on])
 
     def in_order(score: np.ndarray) -> np.ndarray:
         return nested_masks(lambda mask: score, shape, shares=shares)
@@ -81,20 +80,18 @@ def prune_model(
     masks = {method: in_order(each)[None] for method, each in scores.of.items()}
     if anew and GRADIENT in masks:
         masks[ANEW] = masks_by_gradients(
-            tuned, measured_on, labels, norm=scores.norm, shares=shares, compute=compute
+            tuned, measured_on, norm=scores.norm, shares=shares, compute=compute
         )[None]
     if draws:
         rng = np.random.default_rng(seed)
         masks[RANDOM] = np.stack([in_order(rng.random(shape)) for _ in range(draws)])
-    swept = functools.partial(sweep_examples, tuned, baseline='zero')
     every = np.concatenate([each.reshape(-1, *shape) for each in masks.values()])
-    here = swept(examples, every, compute=compute)
+    here = sweep_examples(tuned, examples, every, baseline='zero', compute=compute)
     # Random orders choose nothing.
     named = {name: each for name, each in masks.items() if name != RANDOM}
     of_named = sum(each.shape[0] * each.shape[1] for each in named.values())
-    there = swept(measured_on, every[:of_named], compute=compute)
+    _, reached = scores_without(tuned, measured_on, every[:of_named], metric, compute=compute)
     predictions = _by_order(masks, here.predictions)
-    reached = weighted_scores(metric, there.predictions, labels)[0]
     return PrunedModel(
         masks=masks,
         predictions=predictions,
@@ -107,18 +104,33 @@ def prune_model(
 def masks_by_gradients(
     tuned: Pretrained,
     examples: Sequence[Example],
-    labels: np.ndarray,
     *,
     norm: str = 'layer',
     shares: Sequence[float | int] = SHARES,
     compute: Compute = Compute(),
 ) -> Float[np.ndarray, 'K L N']:
     """Return masks that remove heads by the gradient of the mask, anew after each step."""
-    measured = functools.partial(
-        head_scores, tuned, examples, labels, methods=(GRADIENT,), norm=norm, compute=compute
-    )
+    how = {'methods': (GRADIENT,), 'norm': norm, 'compute': compute}
+
+    def score(mask: np.ndarray) -> np.ndarray:
+        return head_scores(tuned, examples, head_mask=mask, **how).of[GRADIENT]
+
     shape = tuned.config.num_hidden_layers, tuned.config.num_attention_heads
-    return nested_masks(lambda mask: measured(head_mask=mask).of[GRADIENT], shape, shares=shares)
+    return nested_masks(score, shape, shares=shares)
+
+
+def scores_without(
+    tuned: Pretrained,
+    examples: Sequence[Example],
+    masks: Float[np.ndarray, 'K L N'],
+    metric: str,
+    *,
+    compute: Compute = Compute(),
+) -> tuple[Swept, Float[np.ndarray, ' K']]:
+    """Return what a model answers to labelled examples without heads, and its scores."""
+    swept = sweep_examples(tuned, examples, masks, baseline='zero', compute=compute)
+    labels = labels_of(examples, tuned.config)
+    return swept, weighted_scores(metric, swept.predictions, labels)[0]
 
 
 def _by_order(masks: Mapping[str, np.ndarray], values: np.ndarray) -> dict[str, np.ndarray]:

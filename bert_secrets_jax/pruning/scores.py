@@ -15,7 +15,7 @@ from bert_secrets_jax.ablation.resumable import sweep_examples
 from bert_secrets_jax.checks import check_name, check_names
 from bert_secrets_jax.compute import Compute, Encoding
 from bert_secrets_jax.data.encoding import bucket, tokenize, with_labels
-from bert_secrets_jax.data.tasks import Example
+from bert_secrets_jax.data.tasks import Example, labels_of
 from bert_secrets_jax.finetune.losses import losses_of, task_loss
 from bert_secrets_jax.measure.gradients import NORMS, head_importance, normalised
 from bert_secrets_jax.measure.relevance import head_relevance
@@ -71,17 +71,11 @@ class HeadScores:
         return means
 
 
-def default_methods(*, same_examples: bool) -> tuple[str, ...]:
-    """Return the methods by default, if scores and losses come from the same examples or not."""
-    return METHODS[: 3 if same_examples else 4]
-
-
 def head_scores(
     tuned: Pretrained,
     examples: Sequence[Example],
-    labels: np.ndarray,
     *,
-    methods: Sequence[str] = METHODS[:-1],
+    methods: Sequence[str] | None = None,
     permutations: int = 0,
     norm: str = 'layer',
     head_mask: np.ndarray | None = None,
@@ -90,14 +84,16 @@ def head_scores(
 ) -> HeadScores:
     """Measure how much each head of a fine-tuned model is needed, against putting out nothing.
 
-    `methods` are of METHODS but the last. 'gradient' is the mean magnitude of the gradient of the
-    loss with respect to the head's mask (Michel et al. 2019); 'confidence' its greatest attention
-    and 'relevance' the relevance of its output (both Voita et al. 2019); 'removal' the increase of
-    the loss without it. Shapley values of the loss take `permutations`; 0 leaves them out.
-    Gradients are made comparable between layers by `norm`, 'layer' as published, and may be
-    measured under a `head_mask`.
+    `methods` are of METHODS but the last; None takes all of these. 'gradient' is the mean magnitude
+    of the gradient of the loss with respect to the head's mask (Michel et al. 2019); 'confidence'
+    its greatest attention and 'relevance' the relevance of its output (both Voita et al. 2019);
+    'removal' the increase of the loss without it. Shapley values of the loss take `permutations`; 0
+    leaves them out. Gradients are made comparable between layers by `norm`, 'layer' as published,
+    and may be measured under a `head_mask`.
     """
     check_whole(tuned)
+    labels = labels_of(examples, tuned.config)
+    methods = METHODS[:-1] if methods is None else methods
     if SHAPLEY in methods:
         raise ValueError('Shapley values are no method: permutations=20 asks for them.')
     check_names('methods', methods, METHODS[:-1])

@@ -38,7 +38,7 @@ def test_effects_are_those_of_forward_passes(tuned, texts):
         mask = np.ones((3, 4))
         mask[layer, head] = 0
         expected = naive_losses(planted, texts, mask) - whole
-        increase = found.effects.increase[:, layer, head]
+        increase = found.increase[:, layer, head]
         np.testing.assert_allclose(increase, expected, rtol=2e-3, atol=3e-6)
     heads = found.frames()['heads'].set_index(['layer', 'head'])
     row = heads.loc[2, 3]
@@ -61,7 +61,7 @@ def test_other_examples_have_scores_of_their_own(tuned, texts):
     )
     same = importance(model, few)
     assert list(same.agreement) == ['gradient', 'confidence', 'relevance']
-    increase = same.effects.increase.mean(axis=0)
+    increase = same.increase.mean(axis=0)
     np.testing.assert_allclose(found.scores.of['removal'], increase, atol=1e-6)
     np.testing.assert_allclose(found.scores.of['gradient'], same.scores.of['gradient'], atol=1e-6)
 
@@ -81,15 +81,14 @@ def test_permutations_are_no_examples(tuned, texts):
     few = texts[:10]
     found = importance(tuned, few, methods=['gradient'], permutations=20)
     parts = found.scores.parts['shapley']
-    assert len(parts) == len(found.effects.increase)
-    assert found.agreement['shapley'] == rank_agreement(parts, found.effects.increase, paired=False)
+    assert len(parts) == len(found.increase)
+    assert found.agreement['shapley'] == rank_agreement(parts, found.increase, paired=False)
     assert 'not for the examples' in found.notes()[-2]
     assert 'have no sign' in found.notes()[-3]
 
 
 def test_what_is_refused(tuned, texts):
     model = tuned.models[0]
-    labels = np.array([each.label for each in texts])
     for options, message in (
         ({'methods': ['entropy']}, "methods='entropy' must be 'gradient', "),
         ({'methods': ['shapley']}, 'permutations=20 asks for them'),
@@ -97,7 +96,7 @@ def test_what_is_refused(tuned, texts):
         ({'head_mask': np.ones((3, 4))}, "head mask is for methods=.'gradient',. alone"),
     ):
         with pytest.raises(ValueError, match=message):
-            head_scores(model, texts, labels, **options)
+            head_scores(model, texts, **options)
 
 
 def test_a_head_that_matters_is_found_by_all(tuned, texts):
@@ -110,7 +109,7 @@ def test_a_head_that_matters_is_found_by_all(tuned, texts):
 
     planted = with_attention(tuned.models[0], plant)
     found = importance(planted, texts, norm='all', permutations=20)
-    effects = np.abs(found.effects.increase.mean(axis=0))
+    effects = np.abs(found.increase.mean(axis=0))
     assert np.unravel_index(effects.argmax(), (3, 4)) == (1, 1)
     for method in ('gradient', 'relevance', 'shapley'):
         grid = np.abs(found.scores.of[method])

@@ -33,7 +33,7 @@ def made(right, words=None, **fields) -> Probing:
     asked = Asked(int(words.sum()), 0, 0, 0)
     return Probing(
         subject=bs.analyses.Subject(), seeds=tuple(range(runs)), words=words, right=right,
-        asked=asked, learnt=asked, sentences=10, epochs=1, steps=10,
+        asked=asked, learnt=asked, steps=10,
         weights=np.zeros((runs, 2, 3, 4)), curves={}, seen=np.arange(1),
         unknown=0.0, reading='paper', **fields,
     )  # fmt: skip
