@@ -273,8 +273,8 @@ def syntax_heads(
     random = np.full((len(heads.relations), 3), np.nan)
     if random_weights:
         untrained = dataclasses.replace(pretrained, params=init_params(pretrained.bert, seed))
-        train, other = found_in(untrained, parts, heads.offsets, settings, 'Random weights')
-        random = shares_found(other, chosen(train)).T
+        here, there = found_in(untrained, parts, heads.offsets, settings, 'Random weights')
+        random = shares_found(there, chosen(here)).T
     beyond, kinds = _beyond(pretrained, parts[1], heads, draws, seed, settings)
     return SyntaxHeads(
         **vars(heads),
