@@ -5,6 +5,7 @@ Shapes: P pairs of texts, T and S tokens of the two texts of a pair.
 
 import functools
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float
@@ -95,7 +96,8 @@ class TokenPairs(Result):
         return drawn(self, token_pairs=_draw)
 
     def findings(self):
-        values, about = self.measures, {'sample_of': _PAIRS, 'source': SOURCE}
+        values = self.measures
+        about: dict[str, Any] = {'sample_of': _PAIRS, 'source': SOURCE}
         error = np.abs(values['error'])
         worst = error / np.maximum(np.abs(values['similarity']), 1)
         found = []

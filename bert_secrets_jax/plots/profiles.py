@@ -17,7 +17,6 @@ from bert_secrets_jax.plots.figure import (
     Arrays,
     Ends,
     Figure,
-    Numbers,
     Panel,
     colour_of,
     dashed,
@@ -59,8 +58,7 @@ def layer_profiles(
         panels.append(Panel(title, {'': means}, beside))
     axes[-1].legend(list(entries.values()), list(entries), frameon=False, fontsize=7, loc='best')
     scale = {'ends': 'range of heads', 'published': published_name.replace('\n', ' ')}
-    figure.numbers = Numbers('layers', label, panels, scale)
-    return figure
+    return figure.numbered('layers', label, panels, **scale)
 
 
 def _counted(layers: np.ndarray) -> np.ndarray:
@@ -117,9 +115,7 @@ def head_points(
     # The axis is shared: its limits are known when all panels are drawn.
     axes[0].set_ylim(0, None)
     figure.named(entries, 'lower center', ncols=3)
-    scale = {'published': published_name.replace('\n', ' ')}
-    figure.numbers = Numbers('points', label, drawn, scale)
-    return figure
+    return figure.numbered('points', label, drawn, published=published_name.replace('\n', ' '))
 
 
 def _line_of(axis: Axes, across: np.ndarray, values: np.ndarray, colour: str) -> Line2D:
@@ -159,9 +155,7 @@ def layer_curves(
         entries[published_name] = Line2D([], [], color='k', linestyle=':', linewidth=0.9)
     axis.set(xticks=layers, ylim=limits)
     figure.named(entries, 'lower center', ncols=2)
-    scale = {'ends': 'interval', 'published': published_name}
-    figure.numbers = Numbers('layers', label, panels, scale)
-    return figure
+    return figure.numbered('layers', label, panels, ends='interval', published=published_name)
 
 
 @styled
@@ -193,11 +187,9 @@ def layer_effects(
         figure.named(
             {'this model': ours, published_name or 'published': theirs}, 'upper center', ncols=2
         )
-    title = label[:1].upper() + label[1:]
-    scale = {'ends': 'interval', 'published': published_name}
     beside = {'ends': [low, high], 'published': [] if published is None else published}
-    figure.numbers = Numbers('layers', label, [Panel(title, {'': effects}, beside)], scale)
-    return figure
+    panels = [Panel(label[:1].upper() + label[1:], {'': effects}, beside)]
+    return figure.numbered('layers', label, panels, ends='interval', published=published_name)
 
 
 @styled
@@ -422,8 +414,7 @@ def planes(positions: np.ndarray, *, kinds: Sequence[str], order: Sequence[str])
         axis.set(xticks=[], yticks=[])
     words = np.array(kinds, object).reshape(shape)
     panel = Panel('what they mostly do', {'': up}, {'across': across, 'kinds': words})
-    figure.numbers = Numbers('points', '', [panel])
-    return figure
+    return figure.numbered('points', '', [panel])
 
 
 @styled
@@ -509,12 +500,11 @@ def head_scatter(panels: Arrays, values: np.ndarray, *, label: str, across_label
         # More would overlap where numbers are small, and long.
         axis.locator_params(axis='x', nbins=4)
     _layer_colours(figure, points, axes)
-    points = [
+    points = (
         Panel(title.replace('\n', ' '), {'': values}, {'across': each})
         for title, each in panels.items()
-    ]
-    figure.numbers = Numbers('points', label, points, {'across': across_label})
-    return figure
+    )
+    return figure.numbered('points', label, points, across=across_label)
 
 
 @styled
