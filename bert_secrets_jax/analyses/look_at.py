@@ -297,8 +297,7 @@ class LookAt(Result):
         share = entropy / np.maximum(even, 1e-9)
         sentences = worded('The entropy of its attention is {:.0%} of even attention.', share)
         broad = np.where(share >= BROADLY, 'broad', '')
-        about = {'title': 'attention is broad', 'drawn': 'colour', 'rank': marks.SHARE}
-        return [HeadMarks(marks=broad, sentences=sentences, **about)]
+        return [HeadMarks('attention is broad', broad, sentences, rank=marks.SHARE)]
 
 
 def heads_over_half(table: HeadTable) -> tuple[list[str], int, int]:

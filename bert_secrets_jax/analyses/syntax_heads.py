@@ -207,7 +207,6 @@ class SyntaxHeads(RelationHeads, Result):
         return {'gains of relations': (ways, gains.reshape(2, len(ways), *gains.shape[-2:]))}
 
     def head_marks(self):
-        """Mark heads that find a relation."""
         dev, found = self.dev, []
         for place, *head, way in np.argwhere(self.finds[:-1]).tolist():
             name, at = self.relations[place], (place, *head, way)
@@ -216,9 +215,8 @@ class SyntaxHeads(RelationHeads, Result):
                 f'({name}, {WAYS[way]}; the best offset {dev.baseline[place]:.0%}).'
             )
             found.append((tuple(head), said, plain_relation(name), float(dev.gain[at])))
-        shown, sentences = marks.strongest(dev.right.shape[1:3], found)
-        about = {'title': 'finds a relation', 'drawn': 'colour', 'rank': marks.LINK}
-        return [HeadMarks(marks=shown, sentences=sentences, **about)]
+        marked = marks.strongest(dev.right.shape[1:3], found)
+        return [HeadMarks('finds a relation', *marked, rank=marks.LINK)]
 
     @property
     def _order(self) -> list[int]:

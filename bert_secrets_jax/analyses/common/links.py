@@ -282,11 +282,8 @@ def mark_links(tests: Tests) -> list[HeadMarks]:
             )
             found.append((head, said, title, score * (excess[head] >= FRAMES.threshold)))
     bound = f'at least {FRAMES.threshold:.2f} more of its attention to a link than elsewhere'
-    shown, sentences = marks.strongest(next(iter(tests.values())).real.shape, found)
-    about = {'rank': marks.LINK, 'bound': bound}
-    return [
-        HeadMarks(title='follows a link', drawn='colour', marks=shown, sentences=sentences, **about)
-    ]
+    marked = marks.strongest(next(iter(tests.values())).real.shape, found)
+    return [HeadMarks('follows a link', *marked, rank=marks.LINK, bound=bound)]
 
 
 def _draw_grids(result: Linked):
