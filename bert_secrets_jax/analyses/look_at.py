@@ -49,13 +49,10 @@ from bert_secrets_jax.stats.student import reach
 
 SOURCE = 'Clark et al. 2019, section 3'
 OF_CLS = 'entropy of [CLS] (nats)'
+# The kinds of tokens of which it is counted how many heads give them more than half.
+COUNTED = ('self', 'previous token', 'next token', '[CLS]', 'all [SEP]', 'period or comma')
 STATISTICS = (
-    'self',
-    'previous token',
-    'next token',
-    '[CLS]',
-    'all [SEP]',
-    'period or comma',
+    *COUNTED,
     '[SEP] to [SEP]',
     'other tokens to [SEP]',
     ENTROPY,
@@ -64,8 +61,6 @@ STATISTICS = (
     'entropy of [CLS], smoothed (nats)',
     UNIFORM,
 )
-# The kinds of tokens of which it is counted how many heads give them more than half.
-COUNTED = ('self', 'previous token', 'next token', '[CLS]', 'all [SEP]', 'period or comma')
 # The panels of each figure, by title, the label of its numbers, and its caption.
 _FIGURES = {
     'attention': (

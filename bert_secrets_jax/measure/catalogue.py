@@ -239,7 +239,9 @@ def _from_cls_to(name: str, reading: Reading = 'paper') -> Described:
     )
 
 
-def relation(name: str, reverse: bool = False, reading: Reading = 'paper') -> Described:
+def relation(
+    name: str, reverse: bool = False, reading: Reading = 'paper', *, marks: str = ''
+) -> Described:
     """Return the statistic of attention along the links of a relation, such as one of your own.
 
     >>> relation('verb-object', reverse=True).name
@@ -247,13 +249,10 @@ def relation(name: str, reverse: bool = False, reading: Reading = 'paper') -> De
 
     A name such as 'source-target' names both ends of a link; in reverse, attention goes from target
     to source. The reading 'paper' counts only examples that have a link. 'notebook' reads the links
-    as the authors' notebook did (`data.annotation.align`), and counts every example.
+    as the authors' notebook did (`data.annotation.align`), and counts every example. `marks` is the
+    name of the links among the marks of texts, if it is another.
     """
-    return _along(name, reverse=reverse, reading=reading, marks=name)
-
-
-def _along(name: str, *, reverse: bool, reading: Reading, marks: str) -> Described:
-    ways = directions([name]).items()
+    marks, ways = marks or name, directions([name]).items()
     (title,) = (title for title, direction in ways if direction.reverse == reverse)
     # The notebook counts every example.
     among = None if reading == 'paper' else 'token'
@@ -266,7 +265,7 @@ def _along_links(reverse: bool) -> list[Described]:
     return [
         *(relation(name, reverse) for name in RELATIONS),
         *(
-            _along(name, reverse=reverse, reading='notebook', marks=_MARKS_OF_NOTEBOOK[name])
+            relation(name, reverse, 'notebook', marks=_MARKS_OF_NOTEBOOK[name])
             for name in RELATIONS_OF_NOTEBOOK
         ),
     ]

@@ -50,7 +50,9 @@ Comparison = Callable[[Maps, Maps, Marks], Result]
 
 
 @functools.cache
-def attention_to(name: str, *, reading: Reading = 'paper', among: str | None = None) -> Statistic:
+def attention_to(
+    name: str, *, reading: Reading = 'paper', among: str | None = None, of_cls: bool = False
+) -> Statistic:
     """Return the statistic "attention to tokens of type `name`" (the paper, section 4.4).
 
     The score of a token is the attention that it gets, averaged over all query tokens ("sum over
@@ -64,18 +66,22 @@ def attention_to(name: str, *, reading: Reading = 'paper', among: str | None = N
         without a token of type `name` it counts with 0. None counts only examples that have the
         type itself, as in the paper. The authors' notebook counted every example ('token'), and for
         negation those that have one as a substring.
+      of_cls: Whether the score is the attention of [CLS] alone (section 4.5, Figure 7).
     """
     check_name('reading', reading, READINGS)
 
     def statistic(attentions: Maps, marks: Marks) -> Result:
-        score = _mean_over_queries(attentions, marks['token'])
         marked = _read(marks, reading)[name]
-        return _greatest(score, marked), _has_any(marks[among] if among else marked)
+        weight = _has_any(marks[among] if among else marked)
+        if of_cls:
+            return _greatest(_from_cls(attentions, marks), marked), _has_any(marks['cls']) * weight
+        return _greatest(_mean_over_queries(attentions, marks['token']), marked), weight
 
-    statistic.__name__ = f'attention_to_{name}'
+    statistic.__name__ = f'attention_to_{name}' + '_of_cls' * of_cls
     return statistic
 
 
+cls_to = functools.partial(attention_to, of_cls=True)
 to_cls = attention_to('cls')
 to_sep = attention_to('sep')
 
@@ -111,24 +117,6 @@ def to_special(attentions: Maps, marks: Marks) -> Result:
     score = _mean_over_queries(attentions, marks['token'])
     special = (marks['cls'] | marks['sep']).astype(score.dtype)
     return product('LNS,S->LN', score, special), jnp.float32(1)
-
-
-@functools.cache
-def cls_to(name: str, *, reading: Reading = 'paper') -> Statistic:
-    """Return the statistic "attention of [CLS] to tokens of type `name`" (section 4.5, Figure 7).
-
-    If several tokens are of the type, the greatest attention counts. Examples without any are left
-    out. The arguments are as in `attention_to`.
-    """
-    check_name('reading', reading, READINGS)
-
-    def statistic(attentions: Maps, marks: Marks) -> Result:
-        marked = _read(marks, reading)[name]
-        weight = _has_any(marks['cls']) * _has_any(marked)
-        return _greatest(_from_cls(attentions, marks), marked), weight
-
-    statistic.__name__ = f'cls_to_{name}'
-    return statistic
 
 
 @functools.cache

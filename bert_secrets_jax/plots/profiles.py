@@ -1,5 +1,6 @@
 """Curves, points and bars: by layer, by epoch, by distance, on a plane, and in rows."""
 
+import functools
 from collections.abc import Mapping, Sequence
 from itertools import groupby
 from operator import itemgetter
@@ -27,6 +28,8 @@ from bert_secrets_jax.plots.figure import (
 )
 from bert_secrets_jax.plots.kinds import look
 
+_by_layer = functools.partial(figure_of, beside=0.4, sharey=True, xlabel='layer')
+
 
 @styled
 def layer_profiles(
@@ -40,9 +43,7 @@ def layer_profiles(
         same depth.
     """
     published = {title: grid.mean(axis=1) for title, grid in (published or {}).items()}
-    figure, axes = figure_of(
-        3.2, 2.7, profiles, beside=0.4, sharey=True, xlabel='layer', ylabel=label
-    )
+    figure, axes = _by_layer(3.2, 2.7, profiles, ylabel=label)
     panels = []
     for axis, (title, values), colour in zip(axes, profiles.items(), COLOURS, strict=False):
         layers, means = _counted(values), values.mean(axis=1)
@@ -91,9 +92,7 @@ def head_points(
     """
     published = published or {}
     names = list(dict.fromkeys(name for panel in panels.values() for name in panel))
-    figure, axes = figure_of(
-        3.7, 3.2, panels, beside=0.4, sharey=True, xlabel='layer', ylabel=label
-    )
+    figure, axes = _by_layer(3.7, 3.2, panels, ylabel=label)
     entries, drawn = {}, []
     for axis, (title, panel) in zip(axes, panels.items(), strict=True):
         # Side by side, so that the points of one do not hide those of another.
@@ -331,12 +330,10 @@ def dimensions_by_layer(
       marked: The dimensions that are lines, by their names in the legend.
       bound: Where dashed lines are drawn, above 0 and below; None draws none.
     """
-    figure, axes = figure_of(
-        3.7, 3.4, panels, beside=0.4, sharey=True, xlabel='layer', ylabel=label
-    )
+    figure, axes = _by_layer(3.7, 3.4, panels, ylabel=label)
     entries = {}
     for axis, values in zip(axes, panels.values(), strict=True):
-        layers = np.arange(1, len(values) + 1)
+        layers = _counted(values)
         axis.plot(layers, values, '.', color='0.7', markersize=2, zorder=1)
         for level in () if bound is None else (-bound, bound):
             dashed(axis, level)
