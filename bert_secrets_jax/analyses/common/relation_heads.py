@@ -31,7 +31,6 @@ from bert_secrets_jax.measure.word_links import (
 from bert_secrets_jax.model.weights import Pretrained
 from bert_secrets_jax.names import head_name
 from bert_secrets_jax.runs import store
-from bert_secrets_jax.runs.result import Interval
 from bert_secrets_jax.stats.corrections import holm
 from bert_secrets_jax.stats.student import interval, p_above, wilson
 
@@ -85,19 +84,15 @@ class RelationHeads:
 
     def gain_of(self, place: int) -> tuple[float, float, int]:
         """Return a relation's gain of the head over the offset, its error, and its texts."""
-        index, dev = (place, *self.best[place]), self.dev
+        index, dev = tuple(each[place] for each in self.places), self.dev
         return float(dev.gain[index]), float(dev.gain_error[index]), int(dev.sentences[place])
-
-    def gain_interval(self, place: int) -> Interval:
-        """Return what the best head of a relation finds more than the offset, with its interval."""
-        gain, error, sentences = self.gain_of(place)
-        return interval(gain, error, max(sentences - 1, 1))
 
     @property
     def columns(self) -> dict[str, Sequence | np.ndarray]:
         """The columns [R] of a frame with the best head of each relation and the best offset."""
-        dev, shares = self.dev, shares_found(self.dev, self.places)
-        gains = zip(*map(self.gain_interval, range(len(self.best))), strict=True)
+        dev, place = self.dev, self.places
+        shares, freedom = shares_found(dev, place), np.maximum(dev.sentences - 1, 1)
+        gains = interval(dev.gain[place], dev.gain_error[place], freedom)
         return {
             'relation': self.relations,
             'links': dev.links,
@@ -149,8 +144,8 @@ def search(
     few = sorted({*counts[0], *counts[1]} - set(names))
     parts = [dataclasses.replace(each, links=each.links.named(names)) for each in parts]
     offsets = best_offsets(parts[0].links)
-    found = found_in(pretrained, parts, offsets, settings, 'Relations')
-    return RelationHeads(names, *found, offsets), parts, few
+    one, other = found_in(pretrained, parts, offsets, settings, 'Relations')
+    return RelationHeads(names, one, other, offsets), parts, few
 
 
 @dataclasses.dataclass(frozen=True)
@@ -179,8 +174,17 @@ def linked(
             'Sentences come from bs.read_treebank, annotated texts from bs.read_annotations.'
         )
     encoded = encode_parses(pretrained.tokenizer, parses, max_length=settings.max_length)
-    examples, annotations = [each.example for each in parses], with_all(parses)
-    return Part(examples, annotations, encoded, links_of_parses(encoded, parses))
+    names = sorted({name for each in parses for name in each.annotation.relations})
+    # All have the same relations, empty where a text has none.
+    annotations = [
+        dataclasses.replace(
+            each.annotation,
+            relations={name: each.annotation.relations.get(name, ()) for name in names},
+        )
+        for each in parses
+    ]
+    links = links_of_parses(encoded, parses)
+    return Part([each.example for each in parses], annotations, encoded, links)
 
 
 def shared(train: Sequence[Example], dev: Sequence[Example]) -> float:
@@ -213,13 +217,3 @@ def found_in(
         own = functools.partial(compute, part, called)
         found.append(store.kept(settings.folder, key, Found, own))
     return found
-
-
-def with_all(parses: Sequence[Parse]) -> list[Annotation]:
-    """Return annotations that all have the same relations, empty where a text has none."""
-    annotations = [each.annotation for each in parses]
-    names = sorted({name for each in annotations for name in each.relations})
-    return [
-        dataclasses.replace(each, relations={name: each.relations.get(name, ()) for name in names})
-        for each in annotations
-    ]
