@@ -31,11 +31,13 @@ MOST_ERROR = 0.01
 _FEWEST = 3
 _BOTH = 'interaction by deletion'
 _PAIRS = 'pairs of texts'
-# The sentences of the means over pairs, of agreement and of tokens that are alike.
-_MEANS = (
-    'Contributions rank pairs of tokens as deletion does by {estimate:.2f}.',
-    'Two tokens alike add {estimate:.2g} more to the {unit} than others do.',
-)
+# The means over pairs of texts, and their sentences.
+_MEANS = {
+    f'agreement with the {_BOTH}': 'Contributions rank pairs of tokens as deletion does by '
+    '{estimate:.2f}.',
+    'contribution of two tokens alike, less that of others': 'Two tokens alike add {estimate:.2g} '
+    'more to the {unit} than others do.',
+}
 
 
 class TokenPairs(Result):
@@ -115,12 +117,9 @@ class TokenPairs(Result):
                     **about,
                 )
             )
-        alike = 'contribution of two tokens alike, less that of others'
-        means = {
-            f'agreement with the {_BOTH}': (values['agreement'], "Spearman's rank correlation"),
-            alike: (values['same_token'] - values['other_tokens'], self.similarity),
-        }
-        for template, (name, (each, unit)) in zip(_MEANS, means.items(), strict=True):
+        agreement = values['agreement'], "Spearman's rank correlation"
+        alike = values['same_token'] - values['other_tokens'], self.similarity
+        for (name, template), (each, unit) in zip(_MEANS.items(), (agreement, alike), strict=True):
             known = each[~np.isnan(each)]
             if len(known):
                 ends, about['sample'] = np.array(mean_interval(known)), len(known)

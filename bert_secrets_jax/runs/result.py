@@ -434,10 +434,8 @@ def measured(name: str, number: Measured, **fields: Any) -> Finding:
 
     Fields that no `Finding` has are further numbers and names for its sentence.
     """
-    if isinstance(number, np.ndarray):
-        number = number.tolist()
-    ends = number if isinstance(number, Sequence) else (number, np.nan, np.nan)
-    estimate, low, high = map(float, ends)
+    numbers = np.ravel(number).astype(float).tolist()
+    estimate, low, high = numbers if len(numbers) > 1 else (*numbers, np.nan, np.nan)
     return told(name, estimate=estimate, low=low, high=high, **fields)
 
 
