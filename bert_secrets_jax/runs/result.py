@@ -434,7 +434,7 @@ def measured(name: str, number: Measured, **fields: Any) -> Finding:
 
     Fields that no `Finding` has are further numbers and names for its sentence.
     """
-    numbers = np.ravel(number).astype(float).tolist()
+    numbers = np.asarray(number, float).ravel().tolist()
     estimate, low, high = numbers if len(numbers) > 1 else (*numbers, np.nan, np.nan)
     return told(name, estimate=estimate, low=low, high=high, **fields)
 
