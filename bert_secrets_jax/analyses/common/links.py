@@ -196,47 +196,50 @@ def findings_of(tests: Tests, source: str) -> list[Finding]:
         return [told('links', estimate=0, unit='links', source=source, template=said)]
     found = []
     for title, test in tests.items():
-        top, follow = _top(test, title, source), _following(test, title, source)
+        of = {'title': title, 'source': source, 'sample': int(test.table.count)}
+        top, follow = _top(test, of), _following(test, of)
         # Another head may follow the link although the one with the most attention does not.
         found += [follow, top] if follow.estimate else [top, follow]
     return found
 
 
-def _top(test: LinkTest, title: str, source: str) -> Finding:
+def _top(test: LinkTest, of: Mapping[str, Any]) -> Finding:
     head, numbers, template = test.top, {}, '{where} looks from {title} ({estimate:.2f})'
-    if (kind := _closest(test, head)) is not None:
+    known = [
+        kind
+        for kind in kinds_of(test)
+        if test.nulls[kind].links and not np.isnan(test.nulls[kind].mean[head])
+    ]
+    if known:
+        kind = max(known, key=lambda kind: test.nulls[kind].familywise[head])
         null = test.nulls[kind]
         template += f', {{more}} than {_REASONS[kind]} explains ({{mean:.2f}})'
         more = 'more' if null.above[head] else 'not clearly more'
         numbers = {'more': more, 'mean': float(null.mean[head])}
     return extreme(
-        f'{title}: top head',
+        f'{of["title"]}: top head',
         head,
         interval_of(test.table, head, OF_SHARES),
         unit=UNIT,
         p=float(test.familywise[head]),
         tests=test.real.size,
         template=f'{template}.',
-        sample=int(test.table.count),
-        source=source,
-        title=title,
         **numbers,
+        **of,
     )
 
 
-def _following(test: LinkTest, title: str, source: str) -> Finding:
+def _following(test: LinkTest, of: Mapping[str, Any]) -> Finding:
     compared, (ending, about) = beyond(kinds_of(test)), _named(test)
     return how_many(
-        f'{title}: heads beyond {compared}',
+        f'{of["title"]}: heads beyond {compared}',
         test.real,
         template='{estimate:head|heads} {estimate:|links|link} {title} more than {compared} '
         f'{{explain}}{ending}.',
-        sample=int(test.table.count),
-        source=source,
-        title=title,
         compared=compared,
         explain='explain' if ' and ' in compared else 'explains',
         **about,
+        **of,
     )
 
 
@@ -253,15 +256,6 @@ def _named(test: LinkTest) -> tuple[str, dict[str, Any]]:
         return ', and these texts cannot tell', {}
     said = '; a typical head would be found with {detectable:.3f} more attention'
     return said, {'detectable': detectable}
-
-
-def _closest(test: LinkTest, head: tuple[int, int]) -> str | None:
-    compared = [
-        kind
-        for kind in kinds_of(test)
-        if test.nulls[kind].links and not np.isnan(test.nulls[kind].mean[head])
-    ]
-    return max(compared, key=lambda kind: test.nulls[kind].familywise[head], default=None)
 
 
 def mark_links(tests: Tests) -> list[HeadMarks]:
