@@ -30,7 +30,7 @@ from bert_secrets_jax.model.config import MASKED_LM
 from bert_secrets_jax.model.weights import check_whole
 from bert_secrets_jax.names import head_name
 from bert_secrets_jax.progress import progress
-from bert_secrets_jax.runs.result import Figures, Result, framed, measured, noted
+from bert_secrets_jax.runs.result import Figures, Result, drawn, framed, measured, noted
 from bert_secrets_jax.stats.effects import Effects, Outcome
 from bert_secrets_jax.stats.student import mean_interval
 
@@ -83,10 +83,9 @@ class DirectEffects(Result):
         }
 
     def figures(self):
-        draw = functools.partial(effects.draw_effects, 'heads', self.heads, self.shape)
-        layers = functools.partial(_draw_lens, self)
-        drawings = {'direct_effects': functools.partial(draw, _WITHOUT, 'margin')}
-        return Figures(drawings | {'direct_effects_layers': layers})
+        heads = 'heads', self.heads, self.shape, _WITHOUT, 'margin'
+        draw = functools.partial(effects.draw_effects, *heads)
+        return Figures({'direct_effects': draw}) | drawn(self, direct_effects_layers=_draw_lens)
 
     def findings(self):
         own = measured(

@@ -165,10 +165,10 @@ class MinimalPairs(Result):
         return frames
 
     def figures(self):
-        draw = functools.partial(effects.draw_effects, 'heads', self.effects[ALL], self.shape)
         caption = 'Change of the preference for good texts without each head, over all pairs.'
-        heads = Figures({'heads': functools.partial(draw, caption, ALL)})
-        return drawn(self, accuracy=_draw_accuracy) | heads
+        heads = 'heads', self.effects[ALL], self.shape, caption, ALL
+        draw = functools.partial(effects.draw_effects, *heads)
+        return drawn(self, accuracy=_draw_accuracy) | Figures({'heads': draw})
 
     def findings(self):
         whole = self.told[ALL]

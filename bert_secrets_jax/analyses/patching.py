@@ -95,8 +95,8 @@ class Patching(Result):
         return self.effects[BOTH].difference + self.errors[method].difference
 
     def figures(self):
-        draw = functools.partial(effects.draw_effects, 'heads', self.effects[BOTH], self.shape)
-        return Figures({'patching': functools.partial(draw, _MOVED, BOTH)})
+        heads = 'heads', self.effects[BOTH], self.shape, _MOVED, BOTH
+        return Figures({'patching': functools.partial(effects.draw_effects, *heads)})
 
     def findings(self):
         each, metric = self.effects[BOTH], effects.title_of(self.total)
