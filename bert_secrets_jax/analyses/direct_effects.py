@@ -6,6 +6,7 @@ Shapes: E examples, L layers, N heads.
 """
 
 import dataclasses
+import functools
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -29,12 +30,16 @@ from bert_secrets_jax.model.config import MASKED_LM
 from bert_secrets_jax.model.weights import check_whole
 from bert_secrets_jax.names import head_name
 from bert_secrets_jax.progress import progress
-from bert_secrets_jax.runs.result import Result, drawn, framed, measured, noted
+from bert_secrets_jax.runs.result import Figures, Result, drawn, framed, measured, noted
 from bert_secrets_jax.stats.effects import Effects, Outcome
 from bert_secrets_jax.stats.student import mean_interval
 
 SOURCE = 'Elhage et al. 2021'
 LENS = 'the logit lens, nostalgebraist 2020'
+_WITHOUT = (
+    'Change of the margin of the right answer, in logits, without the direct path of each head.'
+)
+_ANSWERS = 'Share of right answers if the output of each layer goes through the head of the model.'
 MARGIN = Outcome('the direct margin', unit='logits', scale=1.0, digits=3)
 
 
@@ -64,13 +69,7 @@ class DirectEffects(Result):
 
     def frames(self):
         return {
-            'heads': effects.frame_of(
-                {'margin': self.heads},
-                effects.TESTED,
-                'Change of the margin of the right answer, in logits, without the direct path of '
-                'each head.',
-                'outcome',
-            ),
+            'heads': effects.frame_of({'margin': self.heads}, effects.TESTED, _WITHOUT, 'outcome'),
             'parts': framed(
                 ('part', 'mean', 'low', 'high'),
                 [(name, *map(float, mean_interval(each))) for name, each in self.parts.items()],
@@ -78,13 +77,15 @@ class DirectEffects(Result):
             ),
             'layers': grids_frame(
                 dict(zip(('accuracy', 'low', 'high'), self._accuracy, strict=True)),
-                'Share of right answers after each layer, through the head of the model as it is.',
+                _ANSWERS,
                 sure={'accuracy': ('low', 'high')},
             ),
         }
 
     def figures(self):
-        return drawn(self, direct_effects=_draw_heads, direct_effects_layers=_draw_lens)
+        heads = 'heads', self.heads, self.shape, _WITHOUT, 'margin'
+        draw = functools.partial(effects.draw_effects, *heads)
+        return Figures({'direct_effects': draw}) | drawn(self, direct_effects_layers=_draw_lens)
 
     def findings(self):
         own = measured(
@@ -211,16 +212,7 @@ _SUMS = {
 }
 
 
-def _draw_heads(result: DirectEffects):
-    caption = 'Change of the margin of the right answer without the direct path of each head.'
-    return effects.draw_effects('heads', result.heads, result.shape, caption, 'margin')
-
-
 def _draw_lens(result: DirectEffects):
     return plots.layer_curves(
         {'after each layer': result._accuracy}, label='share of right answers', limits=(0.0, 1.02)
-    ).captioned(
-        'Right answers if the output of each layer goes through the head of the model. Lines: 95 % '
-        'intervals.',
-        plots.Source('layers', 'accuracy'),
-    )
+    ).captioned(f'{_ANSWERS} Lines: 95 % intervals.', plots.Source('layers', 'accuracy'))

@@ -13,7 +13,7 @@ from bert_secrets_jax import paper, plots
 from bert_secrets_jax.analyses import verdicts
 from bert_secrets_jax.analyses.common import links
 from bert_secrets_jax.analyses.common.inputs import TextSettings, encoded_of, in_one_pass
-from bert_secrets_jax.analyses.common.tables import heads_frame, table
+from bert_secrets_jax.analyses.common.tables import table
 from bert_secrets_jax.analyses.declaration import analysis
 from bert_secrets_jax.checks import check_enough
 from bert_secrets_jax.data.annotation import Annotation
@@ -41,10 +41,9 @@ from bert_secrets_jax.model.weights import Pretrained
 from bert_secrets_jax.names import head_name
 from bert_secrets_jax.ranges import Count
 from bert_secrets_jax.runs.call import Call, an_input, call
-from bert_secrets_jax.runs.result import Figures, Subject, framed
+from bert_secrets_jax.runs.result import Subject, drawn
 from bert_secrets_jax.runs.run import digest
 
-SOURCE = 'Kovaleva et al. 2019, section 4.2'
 # The paper's direction.
 FRAMES_DIRECTION = RELATION.replace('-', ' to ')
 
@@ -78,50 +77,54 @@ class Frames(links.Linked):
     maps: tuple[LinkedMap, ...]
     filters: Mapping[str, int] = dataclasses.field(default_factory=dict)
 
+    SOURCE = 'Kovaleva et al. 2019, section 4.2'
+    NAMES = 'frames', 'summary', 'frames'
+
+    @property
+    def of_frames(self) -> LinkTest | None:
+        """The test of the paper's links in its direction; None for links of another kind."""
+        return self.tests.get(FRAMES_DIRECTION)
+
     @property
     def title(self) -> str:
-        return 'Frames' if FRAMES_DIRECTION in self.tests else 'Links'
+        return 'Frames' if self.of_frames else 'Links'
+
+    @property
+    def FIGURE(self) -> str:
+        return ' (Figure 3)' if self.of_frames else ''
 
     def gives(self):
-        test = self.tests.get(FRAMES_DIRECTION)
+        test = self.of_frames
         return {'attention along frames': test.table.mean} if test else {}
 
     def verdicts(self):
-        test = self.tests.get(FRAMES_DIRECTION)
+        test = self.of_frames
         return [verdicts.heads_follow_links(test)] if test else []
 
     def frames(self):
-        frames = {
-            'summary': links.summary_frame(self.tests, self.tables),
-            'nulls': links.nulls_frame(self.tests),
-            'frames': heads_frame(self.tables, links.UNIT, 'Both readings of every head.'),
-            'heads': links.tests_frame(self.tests),
-        }
+        frames, theirs = super().frames(), paper.frame_heads()
         if self.filters:
-            frames['filters'] = framed(
-                ('filter', 'sentences'), list(self.filters.items()), 'How FrameNet was sampled.'
+            frames['filters'] = table(
+                'How FrameNet was sampled.',
+                filter=[*self.filters],
+                sentences=[*self.filters.values()],
             )
-        if FRAMES_DIRECTION in self.tests:
-            theirs = paper.frame_heads()
-            caption = (
+        if self.of_frames:
+            frames['published'] = table(
                 'BERT-base along frame links of 473 sentences (Figure 3), without a baseline: the '
-                "scores of the authors' notebook."
+                "scores of the authors' notebook.",
+                name=[*theirs],
+                score=[*theirs.values()],
             )
-            frames['published'] = table(caption, name=[*theirs], score=[*theirs.values()])
         return frames
 
     def figures(self):
-        if not self.tests:
-            return Figures({})
-        figure = ' (Figure 3)' if FRAMES_DIRECTION in self.tests else ''
-        caption = f'The attention along each link{figure}. {links.CIRCLES}'
-        drawings = {'frames': functools.partial(links.draw_grids, self.tests, caption)}
-        for number, example in enumerate(self.maps, 1):
-            drawings[f'frames{number}'] = functools.partial(_draw_map, self, example)
-        return Figures(drawings)
-
-    def findings(self):
-        return links.findings_of(self.tests, SOURCE)
+        maps = self.maps if self.tests else ()
+        drawings = {
+            f'frames{number}': functools.partial(_draw_map, example=example)
+            for number, example in enumerate(maps, 1)
+        }
+        return super().figures() | drawn(self, **drawings)
 
 
 def _missing(given) -> str:
@@ -222,22 +225,18 @@ def frames(
     )
     settings = dataclasses.replace(settings, annotations=annotations)
     encoded = encoded_of(pretrained, examples, settings, annotated=True)
-    with_random, random = with_random_links(encoded, names, draws=draws, seed=seed)
     wanted = [
         relation(each.relation, each.reverse, reading)
         for each in directions(names).values()
         for reading in ('paper', 'notebook')
     ]
+    with_random, random = with_random_links(encoded, names, draws=draws, seed=seed)
     tables = in_one_pass(pretrained, with_random, wanted, settings, 'Frames', also=random)
-    tests: dict[str, LinkTest] = link_tests(tables, link_scores(encoded, names, tables))
-    first = next(iter(directions(names)))
-    return Frames(
-        tests,
-        {each.name: tables[each.name] for each in wanted if tables[each.name].count},
-        _maps(pretrained, encoded, names[0], tables[first].mean, shown, seed),
-        filters,
-        subject=Subject(texts=called),
-    )
+    tests = link_tests(tables, link_scores(encoded, names, tables))
+    known = {each.name: tables[each.name] for each in wanted if tables[each.name].count}
+    test = next(iter(tests.values()), None)
+    maps = _maps(pretrained, encoded, names[0], test.table.mean, shown, seed) if test else ()
+    return Frames(tests, known, maps, filters, subject=Subject(texts=called))
 
 
 def _maps(
@@ -246,10 +245,10 @@ def _maps(
     """Return maps of the two best heads on texts with a link, drawn at random (Figure 4)."""
     marked = encoded.marks[name]
     linked = np.flatnonzero((marked[..., 2] >= 0).any(axis=1))
-    drawn = np.random.default_rng(seed).permutation(linked)[:shown].tolist()
+    chosen = np.random.default_rng(seed).permutation(linked)[:shown].tolist()
     best = np.array(np.unravel_index(np.argsort(-score, axis=None)[:2], score.shape)).T
     found = []
-    for example, kinds in zip(drawn, each_kind(pretrained, encoded, drawn), strict=True):
+    for example, kinds in zip(chosen, each_kind(pretrained, encoded, chosen), strict=True):
         maps = kinds['weights']
         ids = encoded.input_ids[example, : maps.shape[-1]].tolist()
         tokens, pairs = pretrained.tokenizer.convert_ids_to_tokens(ids), marked[example]

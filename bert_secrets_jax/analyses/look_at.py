@@ -44,18 +44,15 @@ from bert_secrets_jax.measure.tables import HeadTable
 from bert_secrets_jax.model.config import MASKED_LM, SEQUENCES
 from bert_secrets_jax.model.weights import Pretrained
 from bert_secrets_jax.names import head_name
-from bert_secrets_jax.runs.result import Finding, HeadMarks, Result, drawn, framed, measured
+from bert_secrets_jax.runs.result import HeadMarks, Result, drawn, framed
 from bert_secrets_jax.stats.student import reach
 
 SOURCE = 'Clark et al. 2019, section 3'
 OF_CLS = 'entropy of [CLS] (nats)'
+# The kinds of tokens of which it is counted how many heads give them more than half.
+COUNTED = ('self', 'previous token', 'next token', '[CLS]', 'all [SEP]', 'period or comma')
 STATISTICS = (
-    'self',
-    'previous token',
-    'next token',
-    '[CLS]',
-    'all [SEP]',
-    'period or comma',
+    *COUNTED,
     '[SEP] to [SEP]',
     'other tokens to [SEP]',
     ENTROPY,
@@ -64,8 +61,6 @@ STATISTICS = (
     'entropy of [CLS], smoothed (nats)',
     UNIFORM,
 )
-# The kinds of tokens of which it is counted how many heads give them more than half.
-COUNTED = ('self', 'previous token', 'next token', '[CLS]', 'all [SEP]', 'period or comma')
 # The panels of each figure, by title, the label of its numbers, and its caption.
 _FIGURES = {
     'attention': (
@@ -169,17 +164,6 @@ def gradients_of(
     return Gradients(name, tables)
 
 
-def gradients_or_why(
-    pretrained: Pretrained, examples: Sequence[Example], **options: Any
-) -> tuple[Gradients | None, str]:
-    """Return what `gradients_of` does with these options, or None and why it cannot."""
-    try:
-        return gradients_of(pretrained, examples, **options), ''
-    except ValueError as error:
-        # Such as of a model of tags, of texts without labels, or with nothing that can be hidden.
-        return None, str(error)
-
-
 class LookAt(Result):
     """Attention of each head: where it goes, how evenly, and how much the loss depends on it.
 
@@ -214,13 +198,45 @@ class LookAt(Result):
         ]
 
     def frames(self):
+        layers, tables, gradients = self.layers, dict(self.tables), self.gradients
         units = {each.name: each.unit for each in self.statistics}
-        frames, tables = {'layers': self._layers(), 'counts': self._counts()}, dict(self.tables)
-        if self.gradients is not None:
-            theirs = {f'gradient at {name}': each for name, each in self.gradients.tables.items()}
-            tables |= theirs
-            units |= dict.fromkeys(theirs, self.gradients.unit)
-            frames['gradients'] = self._gradients()
+        means = {name: table.mean.mean(axis=1) for name, table in tables.items()}
+        means |= {f'Clark et al.: {name}': each for name, each in _published(layers).items()}
+        theirs = paper.what_bert_looks_at().heads_over_half
+        counts = [
+            (name, len(heads), *ends, ', '.join(heads) or 'none', theirs.get(name, np.nan))
+            for name in COUNTED
+            for heads, *ends in [heads_over_half(tables[name])]
+            if tables[name].count
+        ]
+        frames = {
+            'layers': grids_frame(
+                means,
+                'Mean over the heads of a layer; attention as a share, entropies in nats.'
+                + _read_from_figures(layers),
+            ),
+            'counts': framed(
+                ('attention to', 'heads', 'at least', 'at most', 'which', 'BERT-base'),
+                counts,
+                'Heads that give a kind of token more than half of their attention.',
+            ),
+        }
+        if gradients is not None:
+            rows = [
+                (layer + 1, name, each.mean[layer].mean(), each.standard_error[layer].mean(),
+                 each.count, gradients.unit)
+                for name, each in gradients.tables.items()
+                if each.count
+                for layer in range(layers)
+            ]  # fmt: skip
+            frames['gradients'] = framed(
+                ('layer', 'type', 'mean', 'standard_error', 'examples', 'unit'),
+                rows,
+                f'Gradient of {gradients.title}, mean over heads.',
+                colours=Colours('layers', {'mean': ('standard_error', 'examples')}, by=('type',)),
+            )
+            theirs = {f'gradient at {name}': each for name, each in gradients.tables.items()}
+            tables, units = tables | theirs, units | dict.fromkeys(theirs, gradients.unit)
         return frames | {'heads': heads_frame(tables, units, 'Every statistic of every head.')}
 
     def figures(self):
@@ -230,20 +246,40 @@ class LookAt(Result):
         return drawn(self, **drawings)
 
     def findings(self):
-        where = layers_between(6, 10, self.layers)
-        answer = mean_finding(
-            'attention to [SEP]',
-            [self.tables],
-            ['all [SEP]'],
-            where,
-            unit=SHARE,
-            source=f'{SOURCE}.2',
-            where=layers_named(where.start + 1, where.stop),
-            template='Heads give [SEP] {estimate:.0%} of the attention in {where}; BERT-base gives '
-            'more than half in {their_layers}.',
-            their_layers=layers_named(6, 10),
-        )
-        return [answer, *([] if self.gradients is None else [self._no_op(self.gradients)])]
+        middle, late = (layers_between(*ends, self.layers) for ends in ((6, 10), (5, 12)))
+        found = [
+            mean_finding(
+                'attention to [SEP]',
+                [self.tables],
+                ['all [SEP]'],
+                middle,
+                unit=SHARE,
+                source=f'{SOURCE}.2',
+                where=layers_named(middle.start + 1, middle.stop),
+                template='Heads give [SEP] {estimate:.0%} of the attention in {where}; BERT-base '
+                'gives more than half in {their_layers}.',
+                their_layers=layers_named(6, 10),
+            )
+        ]
+        if self.gradients is not None:
+            tables = [self.gradients.tables]
+            others = mean_over_runs(tables, [OTHERS], late).mean
+            found.append(
+                mean_finding(
+                    'gradient at [SEP]',
+                    tables,
+                    ['[SEP]'],
+                    late,
+                    unit=self.gradients.unit,
+                    source=f'{SOURCE}.2',
+                    where=f'layers from {late.start + 1} on',
+                    template='In {where}, the gradient of {loss} at [SEP] is {ratio:.2f} of that '
+                    'at other tokens.',
+                    loss=self.gradients.title,
+                    ratio=mean_over_runs(tables, ['[SEP]'], late).mean / others,
+                )
+            )
+        return found
 
     def notes(self):
         said = ['Attention to a kind of token is the sum over its tokens.']
@@ -256,67 +292,7 @@ class LookAt(Result):
         share = entropy / np.maximum(even, 1e-9)
         sentences = worded('The entropy of its attention is {:.0%} of even attention.', share)
         broad = np.where(share >= BROADLY, 'broad', '')
-        about = {'title': 'attention is broad', 'drawn': 'colour', 'rank': marks.SHARE}
-        return [HeadMarks(marks=broad, sentences=sentences, **about)]
-
-    def _no_op(self, gradients: Gradients) -> Finding:
-        where = layers_between(5, 12, self.layers)
-        sep, others = (
-            mean_over_runs([gradients.tables], [name], where) for name in ('[SEP]', OTHERS)
-        )
-        return measured(
-            'gradient at [SEP]',
-            sep.interval,
-            unit=gradients.unit,
-            sample=int(gradients.tables['[SEP]'].count),
-            source=f'{SOURCE}.2',
-            where=f'layers from {where.start + 1} on',
-            template='In {where}, the gradient of {loss} at [SEP] is {ratio:.2f} of that at other '
-            'tokens.',
-            loss=gradients.title,
-            ratio=sep.mean / others.mean,
-        )
-
-    def _layers(self):
-        columns = {name: table.mean.mean(axis=1) for name, table in self.tables.items()}
-        theirs = _published(self.layers)
-        columns |= {f'Clark et al.: {name}': means for name, means in theirs.items()}
-        return grids_frame(
-            columns,
-            'Mean over the heads of a layer; attention as a share, entropies in nats.'
-            + _read_from_figures(self.layers),
-        )
-
-    def _counts(self):
-        theirs = paper.what_bert_looks_at().heads_over_half
-        rows = [
-            (name, len(heads), *ends, ', '.join(heads) or 'none', theirs.get(name, np.nan))
-            for name in COUNTED
-            for heads, *ends in [heads_over_half(self.tables[name])]
-            if self.tables[name].count
-        ]
-        return framed(
-            ('attention to', 'heads', 'at least', 'at most', 'which', 'BERT-base'),
-            rows,
-            'Heads that give a kind of token more than half of their attention.',
-        )
-
-    def _gradients(self):
-        gradients = self.gradients
-        assert gradients is not None
-        rows = [
-            (layer + 1, name, each.mean[layer].mean(), each.standard_error[layer].mean(),
-             each.count, gradients.unit)
-            for name, each in gradients.tables.items()
-            if each.count
-            for layer in range(self.layers)
-        ]  # fmt: skip
-        return framed(
-            ('layer', 'type', 'mean', 'standard_error', 'examples', 'unit'),
-            rows,
-            f'Gradient of {gradients.title}, mean over heads.',
-            colours=Colours('layers', {'mean': ('standard_error', 'examples')}, by=('type',)),
-        )
+        return [HeadMarks('attention is broad', broad, sentences, rank=marks.SHARE)]
 
 
 def heads_over_half(table: HeadTable) -> tuple[list[str], int, int]:
@@ -383,18 +359,21 @@ def look_at(
       ValueError: Gradients are asked for and the model has no loss to take them of, or a text has
         nothing that can be hidden; or `encode` would refuse the texts.
     """
-    examples = as_examples(texts)
-    options = {'masking': masking, 'settings': settings}
+    examples, models = as_examples(texts), {'': pretrained}
+    if tuned is not None:
+        models[f'fine-tuned, seed {seeds_of(tuned)[0]}'] = one_model(tuned)
     # First, since they may be refused.
     found, why = None, 'They were not asked for.'
-    if gradients is not False:
-        found, why = gradients_or_why(pretrained, examples, **options)
-        if found is None and tuned is not None:
-            found, why = gradients_or_why(one_model(tuned), examples, **options)
-            if found is not None:
-                found = dataclasses.replace(found, of=f'fine-tuned, seed {seeds_of(tuned)[0]}')
-        if found is None and gradients:
-            raise ValueError(why)
+    for name, model in models.items() if gradients is not False else ():
+        try:
+            found = gradients_of(model, examples, masking=masking, settings=settings)
+            found, why = dataclasses.replace(found, of=name), ''
+            break
+        except ValueError as error:
+            # Such as of a model of tags, or of texts without labels or what can be hidden.
+            why = str(error)
+    if found is None and gradients:
+        raise ValueError(why)
     statistics = [named(name) for name in STATISTICS]
     tables = settings.tables(pretrained, examples, statistics)
     return LookAt(describe(statistics), tables, found, why)

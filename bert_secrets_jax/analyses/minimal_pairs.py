@@ -9,6 +9,7 @@ Shapes: P pairs, F phenomena, M masks, L layers, N heads.
 """
 
 import dataclasses
+import functools
 import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -40,7 +41,7 @@ from bert_secrets_jax.model.config import MASKED_LM, BertConfig
 from bert_secrets_jax.model.weights import Pretrained
 from bert_secrets_jax.pruning.shapley import coalitions, draw_permutations, shapley_of
 from bert_secrets_jax.runs.call import INPUTS, Call, an_input, call
-from bert_secrets_jax.runs.result import Result, drawn, framed, how_many, measured, noted
+from bert_secrets_jax.runs.result import Figures, Result, drawn, framed, how_many, measured, noted
 from bert_secrets_jax.stats.agreement import agreement, reliability, without_noise
 from bert_secrets_jax.stats.corrections import holm
 from bert_secrets_jax.stats.correlations import RankAgreement, rank_agreement
@@ -135,18 +136,18 @@ class MinimalPairs(Result):
             heads.attrs['colours'] = dataclasses.replace(colours, columns=columns)
         told = [self.told[name] for name in names]
         accuracy, low, high = np.transpose([each.accuracy for each in told])
-        counts = 'lengths_differ', 'unknown', 'alike'
+        _, pairs, *others = zip(*map(dataclasses.astuple, told), strict=True)
         phenomena = table(
             f'The share of pairs that are told right, and the mean preference ({unit}).',
             phenomenon=names,
-            pairs=[each.pairs for each in told],
+            pairs=pairs,
             accuracy=accuracy,
             low=low,
             high=high,
             p_holm=holm(np.array([each.p_chance for each in told])),
             preference=[self.effects[name].intact for name in names],
             reliability=[*self.reliability.values()],
-            **{count: [getattr(each, count) for each in told] for count in counts},
+            **dict(zip(('lengths_differ', 'unknown', 'alike'), others, strict=True)),
         )
         frames = {'phenomena': phenomena, 'heads': heads}
         if self.shared:
@@ -164,7 +165,10 @@ class MinimalPairs(Result):
         return frames
 
     def figures(self):
-        return drawn(self, accuracy=_draw_accuracy, heads=_draw_heads)
+        caption = 'Change of the preference for good texts without each head, over all pairs.'
+        heads = 'heads', self.effects[ALL], self.shape, caption, ALL
+        draw = functools.partial(effects.draw_effects, *heads)
+        return drawn(self, accuracy=_draw_accuracy) | Figures({'heads': draw})
 
     def findings(self):
         whole = self.told[ALL]
@@ -216,11 +220,10 @@ def _needs(given) -> str:
     return 'minimal pairs that suit texts and tokenizer (setting minimal_pairs.file)'
 
 
-def _name(given) -> str:
-    return given.named_by('minimal_pairs.file', 'the example minimal pairs')
-
-
-@an_input(missing=_needs, label=_name)
+@an_input(
+    missing=_needs,
+    label=lambda given: given.named_by('minimal_pairs.file', 'the example minimal pairs'),
+)
 def good_and_bad(given) -> Call:
     """Return the minimal pairs of the settings, or the embedded ones."""
     if not given['minimal_pairs.file']:
@@ -450,8 +453,3 @@ def _draw_accuracy(result: MinimalPairs):
     return plots.points_by_row(
         list(result.reliability), {'told right': tuple(accuracy.T)}, label='% of pairs'
     ).captioned('The share of pairs that are told right, with 95 % intervals. Guessing: half.')
-
-
-def _draw_heads(result: MinimalPairs):
-    caption = 'Change of the preference for good texts without each head, over all pairs.'
-    return effects.draw_effects('heads', result.effects[ALL], result.shape, caption, ALL)

@@ -28,7 +28,7 @@ from bert_secrets_jax.model.weights import Pretrained, with_pooling
 from bert_secrets_jax.names import head_name
 from bert_secrets_jax.ranges import Range
 from bert_secrets_jax.runs.call import INPUTS, Call, an_input, call
-from bert_secrets_jax.runs.result import Result, drawn, how_many
+from bert_secrets_jax.runs.result import Figures, Result, how_many
 from bert_secrets_jax.stats.correlations import RankAgreement, rank_agreement
 from bert_secrets_jax.stats.effects import Effects, Outcome
 from bert_secrets_jax.stats.student import LEVEL, ratio_interval
@@ -44,6 +44,8 @@ _OF_ERRORS = {
     'error_high': 'high',
     'error_p_max_t': 'corrected',
 }
+_SHARES = ['share', 'share_low', 'share_high']
+_MOVED = 'Mean change of the metric towards that of the clean texts, in both directions.'
 
 
 class Patching(Result):
@@ -51,7 +53,6 @@ class Patching(Result):
 
     Attributes:
       of: The part of a head that is replaced, as in `patch`.
-      steps: The steps of integrated gradients.
       shape: The numbers of layers and heads.
       total: The metric of clean texts compared with that of corrupted ones.
       effects: By direction, the mean changes over pairs. That of `BOTH` is half of denoising less
@@ -65,7 +66,6 @@ class Patching(Result):
     """
 
     of: str
-    steps: int
     shape: tuple[int, int]
     total: Effects
     effects: Mapping[str, Effects]
@@ -77,33 +77,29 @@ class Patching(Result):
 
     def frames(self):
         unit = effects.unit_of(self.total)
-        caption = (
-            f'Changes by the {self.of} of each head of the other text ({unit}; from corrupted '
-        )
-        caption += f'to clean texts: {self.total.difference[0]:.2g}).'
+        caption = f'Changes by the {self.of} of each head of the other text ({unit}; from '
+        caption += f'corrupted to clean texts: {self.total.difference[0]:.2g}).'
         heads = effects.frame_of(self.effects, effects.TESTED, caption, 'direction')
-        names = ['share', 'share_low', 'share_high']
-        heads[names] = np.concatenate([self.shares[each] for each in self.effects])
+        heads[_SHARES] = np.concatenate([self.shares[each] for each in self.effects])
         caption = f'Estimates from gradients less exact changes, in both directions ({unit}).'
         errors = effects.frame_of(self.errors, _OF_ERRORS, caption, 'method')
         errors['estimate'] = np.concatenate([self.estimate(method) for method in self.errors])
         errors['exact'] = errors['estimate'] - errors['error']
         agreed = [dataclasses.astuple(self.agreement[method]) for method in errors['method']]
         errors[['agreement_rank', 'agreement_low', 'agreement_high']] = agreed
-        return {
-            'heads': heads.rename(columns={'disabled': 'name'}),
-            'estimates': errors.rename(columns={'disabled': 'name'}),
-        }
+        frames = {'heads': heads, 'estimates': errors}
+        return {name: each.rename(columns={'disabled': 'name'}) for name, each in frames.items()}
 
     def estimate(self, method: str) -> Float[np.ndarray, ' M']:
         """Return the effects of heads, in both directions, as a method estimates them."""
         return self.effects[BOTH].difference + self.errors[method].difference
 
     def figures(self):
-        return drawn(self, patching=_draw)
+        heads = 'heads', self.effects[BOTH], self.shape, _MOVED, BOTH
+        return Figures({'patching': functools.partial(effects.draw_effects, *heads)})
 
     def findings(self):
-        each, metric = self.effects[BOTH], self._metric
+        each, metric = self.effects[BOTH], effects.title_of(self.total)
         count = how_many(
             'heads with a significant effect',
             each.corrected <= LEVEL,
@@ -127,15 +123,11 @@ class Patching(Result):
             'A head of one text in the run on another one may do what it does on neither.',
             'Effects of heads do not add up to the difference: later heads react to earlier ones.',
         ]
-        if self._metric == 'closeness':
+        if effects.title_of(self.total) == 'closeness':
             said.append('Closeness: the cosine with the clean text less that with the other one.')
         if np.isnan(self.shares[BOTH]).all():
             said.append('Clean texts do not have a significantly greater metric: no share is told.')
         return said
-
-    @property
-    def _metric(self) -> str:
-        return effects.title_of(self.total)
 
 
 def _is_classifier(given) -> bool:
@@ -245,7 +237,6 @@ def patching(
     }
     return Patching(
         of=of,
-        steps=steps,
         shape=exact.denoising.shape[1:],
         total=assess(gap[:, None], names=['clean']),
         effects={name: assess(each) for name, each in changes.items()},
@@ -325,8 +316,3 @@ def pairs_of(
         drawn_pairs = [pair[np.argsort(-predicted[pair])] for pair in drawn_pairs]
     clean, corrupted = np.array(drawn_pairs).T.tolist()
     return [texts[each] for each in clean], [texts[each] for each in corrupted]
-
-
-def _draw(result: Patching):
-    caption = 'Mean change of the metric towards that of the clean texts, in both directions.'
-    return effects.draw_effects('heads', result.effects[BOTH], result.shape, caption, BOTH)

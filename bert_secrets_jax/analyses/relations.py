@@ -1,12 +1,11 @@
 """Token to token: do heads follow relations, or only distances? (section 4.5)"""
 
-import functools
 from collections.abc import Sequence
 
+from bert_secrets_jax import plots
 from bert_secrets_jax.analyses import verdicts
 from bert_secrets_jax.analyses.common import links
 from bert_secrets_jax.analyses.common.inputs import TextSettings
-from bert_secrets_jax.analyses.common.tables import heads_frame
 from bert_secrets_jax.analyses.declaration import analysis
 from bert_secrets_jax.data.tasks import Text
 from bert_secrets_jax.measure.catalogue import (
@@ -17,12 +16,10 @@ from bert_secrets_jax.measure.catalogue import (
     notebook,
     relation,
 )
-from bert_secrets_jax.measure.links import LinkTest, directions, link_tests
+from bert_secrets_jax.measure.links import directions, link_tests, offset_histogram
 from bert_secrets_jax.model.weights import Pretrained
 from bert_secrets_jax.ranges import Count
-from bert_secrets_jax.runs.result import Figures, drawn
-
-SOURCE = 'Kovaleva et al. 2019, section 4.5'
+from bert_secrets_jax.runs.result import drawn
 
 
 class Relations(links.Linked):
@@ -32,6 +29,8 @@ class Relations(links.Linked):
       tests, tables: As in `common.links.Linked`.
     """
 
+    SOURCE = 'Kovaleva et al. 2019, section 4.5'
+    NAMES = 'relations', 'relations', 'readings'
     title = 'Subjects, verbs, nouns and pronouns'
 
     def verdicts(self):
@@ -44,26 +43,9 @@ class Relations(links.Linked):
                 found.append(verdicts.position_explains(claim, tests))
         return found
 
-    def frames(self):
-        return {
-            'relations': links.summary_frame(self.tests, self.tables),
-            'nulls': links.nulls_frame(self.tests),
-            'heads': links.tests_frame(self.tests),
-            'readings': heads_frame(self.tables, links.UNIT, 'Both readings of every head.'),
-        }
-
     def figures(self):
-        if not self.tests:
-            return Figures({})
-        caption = f'The attention along each link. {links.CIRCLES}'
-        return drawn(
-            self.tests,
-            relations=functools.partial(links.draw_grids, caption=caption),
-            relations_distances=links.draw_distances,
-        )
-
-    def findings(self):
-        return links.findings_of(self.tests, SOURCE)
+        drawings = {'relations_distances': _draw_distances} if self.tests else {}
+        return super().figures() | drawn(self, **drawings)
 
     def notes(self):
         return [
@@ -122,7 +104,12 @@ def relations(
     """
     wanted = relation_statistics(relations)
     tables, scores = settings.links(pretrained, texts, relations, wanted, draws=draws, seed=seed)
-    tests: dict[str, LinkTest] = link_tests(tables, scores)
     names = [each.name for each in wanted if each.name in tables]
     found = {name: tables[name] for name in names if tables[name].count}
-    return Relations(tests, found)
+    return Relations(link_tests(tables, scores), found)
+
+
+def _draw_distances(result: Relations):
+    return plots.distance_histograms(
+        {name: offset_histogram(test.links) for name, test in result.tests.items()}
+    ).captioned('How far apart linked tokens are.')

@@ -7,7 +7,7 @@ Axes: R relations, L layers, N heads, 2 ways along a link.
 """
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -15,48 +15,31 @@ from jaxtyping import Bool, Float
 
 from bert_secrets_jax import paper, plots
 from bert_secrets_jax.analyses import verdicts
-from bert_secrets_jax.analyses.common import marks
-from bert_secrets_jax.analyses.common.inputs import TextSettings, with_progress
-from bert_secrets_jax.analyses.common.links import beyond
+from bert_secrets_jax.analyses.common import links, marks
+from bert_secrets_jax.analyses.common.inputs import TextSettings, in_one_pass
 from bert_secrets_jax.analyses.common.relation_heads import (
     FEWEST,
     Annotated,
     Part,
     RelationHeads,
-    chosen_heads,
-    found_in_both,
+    chosen,
+    found_in,
     search,
     shared,
     shares_found,
 )
 from bert_secrets_jax.analyses.common.tables import table
 from bert_secrets_jax.analyses.declaration import analysis
-from bert_secrets_jax.data.encoding import bucket, mark
+from bert_secrets_jax.data.encoding import mark
 from bert_secrets_jax.data.treebank import Parse
 from bert_secrets_jax.measure.catalogue import relation
 from bert_secrets_jax.measure.colours import Colours
-from bert_secrets_jax.measure.links import (
-    RandomLinks,
-    directions,
-    link_scores,
-    link_tests,
-    with_random_links,
-)
-from bert_secrets_jax.measure.stream import Reduction, stream
+from bert_secrets_jax.measure.links import directions, link_scores, link_tests, with_random_links
 from bert_secrets_jax.measure.word_links import ALL, WAYS
 from bert_secrets_jax.model.bert import init_params
 from bert_secrets_jax.model.weights import Pretrained, without_head
 from bert_secrets_jax.plots.kinds import plain_relation
-from bert_secrets_jax.runs.result import (
-    Finding,
-    HeadMarks,
-    Result,
-    drawn,
-    extreme,
-    framed,
-    how_many,
-    noted,
-)
+from bert_secrets_jax.runs.result import HeadMarks, Result, drawn, extreme, how_many, noted
 from bert_secrets_jax.stats.student import LEVEL, reach
 
 SOURCE = 'Clark et al. 2019, section 4.2, Table 1'
@@ -64,6 +47,7 @@ SOURCE = 'Clark et al. 2019, section 4.2, Table 1'
 _NULL_TEXTS = 500
 # The published head, share and baseline of a relation without any.
 _UNPUBLISHED = ('–', np.nan, np.nan)
+_OF_PAPER = 'published_head', 'published_share', 'published_at_offset'
 # The columns that are drawn, with those of the ends of an interval.
 _DRAWN = {
     'best head': ('share_of_links', 'low', 'high'),
@@ -99,21 +83,18 @@ class SyntaxHeads(RelationHeads, Result):
     shared: float = 0.0
 
     @property
-    def published_gains(self) -> dict[str, tuple[float, float, int]] | None:
-        """The gain of the heads over the offset by the paper's relations; None of other links."""
+    def published(self) -> dict[str, Any]:
+        """The paper's heads by relation; none for links of other kinds, such as coreference."""
         known = paper.relations()
-        found = {
-            name: self.gain_of(place)
-            for place, name in enumerate(self.relations)
-            if name in known and name != ALL
-        }
-        return found if self._has_published else None
+        of_these = any(name in known for name in (*self.relations[:-1], *self.few))
+        return known if of_these else {}
 
     @property
-    def _has_published(self) -> bool:
-        """Whether the links are of the paper's kinds, and not such as coreference."""
-        known = paper.relations()
-        return any(name in known for name in (*self.relations[:-1], *self.few))
+    def published_gains(self) -> dict[str, tuple[float, float, int]] | None:
+        """The gain of the heads over the offset by the paper's relations; None of other links."""
+        known = self.published
+        places = {name: place for place, name in enumerate(self.relations[:-1]) if name in known}
+        return {name: self.gain_of(place) for name, place in places.items()} if known else None
 
     @property
     def finds(self) -> Bool[np.ndarray, 'R L N 2']:
@@ -130,45 +111,82 @@ class SyntaxHeads(RelationHeads, Result):
         return found
 
     def verdicts(self):
-        gains = self.published_gains
-        if gains is None:
-            needs = 'a treebank'
+        if (gains := self.published_gains) is None:
             both = (verdicts.RELATION_HEADS, verdicts.NO_HEAD_FOR_ALL)
-            return [verdicts.not_measured(claim, needs) for claim in both]
+            return [verdicts.not_measured(claim, 'a treebank') for claim in both]
         of_all = self.gain_of(len(self.relations) - 1)
         return [verdicts.relations_have_heads(gains), verdicts.no_head_for_all(*of_all)]
 
     def frames(self):
-        frames = {'relations': self._relations(), 'heads': self._heads()}
-        if self.few:
-            caption = f'Relations with fewer than {FEWEST} links in a part: not looked at alone.'
-            frames['few'] = framed(('relation',), [(name,) for name in self.few], caption)
-        return frames
+        dev, known = self.dev, self.published
+        published = [
+            (each.head, each.accuracy, each.baseline) if each else _UNPUBLISHED
+            for each in map(known.get, self.relations)
+        ]
+        relations = table(
+            'The best head of each relation, the best fixed offset, and random weights.',
+            **self.columns,
+            **dict(
+                zip(('random_weights', 'random_low', 'random_high'), self.random.T, strict=True)
+            ),
+            p_beyond_other_places=self.beyond[self.places],
+            **dict(zip(_OF_PAPER, zip(*published, strict=True), strict=True)),
+        )
+        _, layers, count, _ = dev.right.shape
+        by = {'layer': range(1, layers + 1), 'head': range(1, count + 1), 'way': WAYS}
+        heads = table(
+            'The share of links that each head finds, and by how much it is above the offset.',
+            {'relation': self.relations} | by,
+            share_of_links=dev.right,
+            standard_error=dev.error,
+            gain=dev.gain,
+            gain_standard_error=dev.gain_error,
+        )
+        sure = {'share_of_links': ('standard_error',), 'gain': ('gain_standard_error',)}
+        heads.attrs['colours'] = Colours('heads', sure, by=('relation', 'way'))
+        caption = f'Relations with fewer than {FEWEST} links in a part: not looked at alone.'
+        few = {'few': table(caption, relation=self.few)} if self.few else {}
+        return {'relations': relations, 'heads': heads, **few}
 
     def figures(self):
         return drawn(self, syntax_heads_relations=_draw)
 
     def findings(self):
-        better = self.finds[self.places][:-1]
+        place, better = self._order[0], self.finds[self.places][:-1]
+        best, relation = self.best[place], self.relations[place]
+        beyond = links.beyond(self.kinds) if self.kinds else 'the best offset'
+        doubt = '' if self.finds[place, *best] else ', which {beyond} may explain'
+        fields = {'source': SOURCE, 'sample_of': 'links', 'beyond': beyond}
         count = how_many(
             'relations with a head',
             better,
             'relations',
             sample=int(self.dev.links[-1]),
-            sample_of='links',
-            source=SOURCE,
             template='Heads find {estimate} {unit} beyond {beyond}.',
-            beyond=self._beyond,
+            **fields,
+        )
+        head = extreme(
+            f'{relation}: best head',
+            best[:2],
+            shares_found(self.dev, self.places)[:, place],
+            unit='share of links',
+            sample=int(self.dev.links[place]),
+            template='Relation "{relation}": {where} finds {estimate:.0%} of the links'
+            f'{doubt}. Always guessing offset {{offset:+d}} finds {{baseline:.0%}}.',
+            relation=plain_relation(relation),
+            offset=int(self.offsets[place]),
+            baseline=float(self.dev.baseline[place]),
+            **fields,
         )
         # With too few links of each kind, there are only all of them.
-        return [count, self._best_head()] if better.size else [self._best_head()]
+        return [count, head] if better.size else [head]
 
     def notes(self):
         sometimes = {
             f'{self.shared:.1%} of the texts that heads are measured on are among those that they '
             'were chosen on.': self.shared,
             'Published values: BERT-base on the Penn Treebank, chosen where they are measured.': (
-                self._has_published
+                self.published
             ),
             'To find a relation, a head must beat the offset and all other places.': self.kinds,
             f'{self.left_out:,} links are left out: an end has no wordpiece.': self.left_out,
@@ -189,7 +207,6 @@ class SyntaxHeads(RelationHeads, Result):
         return {'gains of relations': (ways, gains.reshape(2, len(ways), *gains.shape[-2:]))}
 
     def head_marks(self):
-        """Mark heads that find a relation."""
         dev, found = self.dev, []
         for place, *head, way in np.argwhere(self.finds[:-1]).tolist():
             name, at = self.relations[place], (place, *head, way)
@@ -198,80 +215,14 @@ class SyntaxHeads(RelationHeads, Result):
                 f'({name}, {WAYS[way]}; the best offset {dev.baseline[place]:.0%}).'
             )
             found.append((tuple(head), said, plain_relation(name), float(dev.gain[at])))
-        shown, sentences = marks.strongest(dev.right.shape[1:3], found)
-        about = {'title': 'finds a relation', 'drawn': 'colour', 'rank': marks.LINK}
-        return [HeadMarks(marks=shown, sentences=sentences, **about)]
+        marked = marks.strongest(dev.right.shape[1:3], found)
+        return [HeadMarks('finds a relation', *marked, rank=marks.LINK)]
 
     @property
     def _order(self) -> list[int]:
         """The relations, best first by how much their head finds more than the offset; then all."""
         *others, last = range(len(self.relations))
         return [*sorted(others, key=lambda place: -self.gain_of(place)[0]), last]
-
-    @property
-    def _beyond(self) -> str:
-        """The other explanations that a head that finds a relation must beat."""
-        return beyond(self.kinds) if self.kinds else 'the best offset'
-
-    def _best_head(self) -> Finding:
-        """Return what the head that is most above the offset finds."""
-        place = self._order[0]
-        best, relation = self.best[place], self.relations[place]
-        doubt = '' if self.finds[place, *best] else ', which {beyond} may explain'
-        return extreme(
-            f'{relation}: best head',
-            best[:2],
-            shares_found(self.dev, self.best)[:, place],
-            unit='share of links',
-            sample=int(self.dev.links[place]),
-            sample_of='links',
-            source=SOURCE,
-            template='Relation "{relation}": {where} finds {estimate:.0%} of the links'
-            f'{doubt}. Always guessing offset {{offset:+d}} finds {{baseline:.0%}}.',
-            relation=plain_relation(relation),
-            beyond=self._beyond,
-            offset=int(self.offsets[place]),
-            baseline=float(self.dev.baseline[place]),
-        )
-
-    def _relations(self):
-        known = paper.relations() if self._has_published else {}
-        published = [
-            (each.head, each.accuracy, each.baseline) if each else _UNPUBLISHED
-            for each in map(known.get, self.relations)
-        ]
-        head, share, at_offset = zip(*published, strict=True)
-        random, low, high = self.random.T
-        return table(
-            'The best head of each relation, the best fixed offset, and random weights.',
-            **self.columns,
-            random_weights=random,
-            random_low=low,
-            random_high=high,
-            p_beyond_other_places=self.beyond[self.places],
-            published_head=head,
-            published_share=share,
-            published_at_offset=at_offset,
-        )
-
-    def _heads(self):
-        dev, (_, layers, heads, _) = self.dev, self.dev.right.shape
-        frame = table(
-            'The share of links that each head finds, and by how much it is above the offset.',
-            {
-                'relation': self.relations,
-                'layer': range(1, layers + 1),
-                'head': range(1, heads + 1),
-                'way': WAYS,
-            },
-            share_of_links=dev.right,
-            standard_error=dev.error,
-            gain=dev.gain,
-            gain_standard_error=dev.gain_error,
-        )
-        sure = {'share_of_links': ('standard_error',), 'gain': ('gain_standard_error',)}
-        frame.attrs['colours'] = Colours('heads', sure, by=('relation', 'way'))
-        return frame
 
 
 @analysis(
@@ -320,8 +271,8 @@ def syntax_heads(
     random = np.full((len(heads.relations), 3), np.nan)
     if random_weights:
         untrained = dataclasses.replace(pretrained, params=init_params(pretrained.bert, seed))
-        chosen, there = found_in_both(untrained, parts, heads.offsets, settings, 'Random weights')
-        random = shares_found(there, chosen_heads(chosen)).T
+        here, there = found_in(untrained, parts, heads.offsets, settings, 'Random weights')
+        random = shares_found(there, chosen(here)).T
     beyond, kinds = _beyond(pretrained, parts[1], heads, draws, seed, settings)
     return SyntaxHeads(
         **vars(heads),
@@ -355,18 +306,12 @@ def _beyond(
     # A part of the texts may have no such link.
     relations = [name for name in relations if (encoded.marks[name][..., 2] >= 0).any()]
     with_random, random = with_random_links(encoded, relations, draws=draws, seed=seed)
-    titles = directions(relations)
-    along = {
-        title: relation(each.relation, each.reverse).function for title, each in titles.items()
-    }
-    shown = with_progress(bucket(with_random, **settings.bucketing), 'Other places')
-    statistics: dict[str | RandomLinks, Callable | Reduction] = {**along, **random}
-    means = stream((pretrained,), shown, statistics, mesh=settings.mesh)
-    tests = link_tests(
-        {title: means[title] for title in titles}, link_scores(encoded, relations, means)
-    )
+    ways = directions(relations)
+    along = [relation(*each) for each in ways.values()]
+    means = in_one_pass(pretrained, with_random, along, settings, 'Other places', also=random)
+    tests = link_tests(means, link_scores(encoded, relations, means))
     for title, test in tests.items():
-        name, reverse = titles[title]
+        name, reverse = ways[title]
         p_values[found.relations.index(name), :, :, int(reverse)] = test.familywise
     return p_values, tuple(next(iter(tests.values())).nulls if tests else ())
 

@@ -4,7 +4,7 @@ Shapes: P pairs of texts, T and S tokens of the two texts of a pair.
 """
 
 import functools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -20,7 +20,7 @@ from bert_secrets_jax.data.tasks import Text, as_examples
 from bert_secrets_jax.model.embedding import Pooling
 from bert_secrets_jax.model.weights import Pretrained
 from bert_secrets_jax.ranges import CountOrZero
-from bert_secrets_jax.runs.result import Finding, Result, drawn, framed, measured
+from bert_secrets_jax.runs.result import Result, drawn, framed, measured
 from bert_secrets_jax.stats.scores import quietly
 from bert_secrets_jax.stats.student import mean_interval
 
@@ -31,6 +31,13 @@ MOST_ERROR = 0.01
 _FEWEST = 3
 _BOTH = 'interaction by deletion'
 _PAIRS = 'pairs of texts'
+# The means over pairs of texts, and their sentences.
+_MEANS = {
+    f'agreement with the {_BOTH}': 'Contributions rank pairs of tokens as deletion does by '
+    '{estimate:.2f}.',
+    'contribution of two tokens alike, less that of others': 'Two tokens alike add {estimate:.2g} '
+    'more to the {unit} than others do.',
+}
 
 
 class TokenPairs(Result):
@@ -92,36 +99,32 @@ class TokenPairs(Result):
 
     def findings(self):
         values = self.measures
-        agreement = _mean(
-            f'agreement with the {_BOTH}',
-            values['agreement'],
-            unit="Spearman's rank correlation",
-            template='Contributions rank pairs of tokens as deletion does by {estimate:.2f}.',
-        )
-        alike = _mean(
-            'contribution of two tokens alike, less that of others',
-            values['same_token'] - values['other_tokens'],
-            unit=self.similarity,
-            template='Two tokens alike add {estimate:.2g} more to the {unit} than others do.',
-        )
-        return [*self._warnings(), *agreement, *alike]
-
-    def _warnings(self) -> Iterator[Finding]:
-        error, similarity = self.measures['error'], self.measures['similarity']
-        worst = np.abs(error) / np.maximum(np.abs(similarity), 1)
+        about: dict[str, Any] = {'sample_of': _PAIRS, 'source': SOURCE}
+        error = np.abs(values['error'])
+        worst = error / np.maximum(np.abs(values['similarity']), 1)
+        found = []
         if (worst > MOST_ERROR).any():
-            yield measured(
-                'contributions do not sum to the similarity',
-                np.abs(error[worst.argmax()]),
-                unit=self.similarity,
-                sample=len(worst),
-                sample_of=_PAIRS,
-                source=SOURCE,
-                warning=True,
-                template='Contributions miss a similarity by {estimate:.2g}: take more steps, or a '
-                'later layer than {layer}.',
-                layer=self.layer,
+            found.append(
+                measured(
+                    'contributions do not sum to the similarity',
+                    error[worst.argmax()],
+                    unit=self.similarity,
+                    sample=len(worst),
+                    warning=True,
+                    template='Contributions miss a similarity by {estimate:.2g}: take more steps, '
+                    'or a later layer than {layer}.',
+                    layer=self.layer,
+                    **about,
+                )
             )
+        agreement = values['agreement'], "Spearman's rank correlation"
+        alike = values['same_token'] - values['other_tokens'], self.similarity
+        for (name, template), (each, unit) in zip(_MEANS.items(), (agreement, alike), strict=True):
+            known = each[~np.isnan(each)]
+            if len(known):
+                ends, about['sample'] = np.array(mean_interval(known)), len(known)
+                found.append(measured(name, ends, unit=unit, null=0.0, template=template, **about))
+        return found
 
     def notes(self):
         return [
@@ -130,14 +133,6 @@ class TokenPairs(Result):
             'texts have beyond it.',
             'Deep states hold the meaning of their neighbours, too.',
         ]
-
-
-def _mean(name: str, values: np.ndarray, **fields: Any) -> Iterator[Finding]:
-    """Yield the mean over the pairs of texts that have a number, if any, with its interval."""
-    known = values[~np.isnan(values)]
-    if len(known):
-        of = {'sample': len(known), 'sample_of': _PAIRS, 'source': SOURCE, 'null': 0.0}
-        yield measured(name, np.array(mean_interval(known)), **of, **fields)
 
 
 def _measures(pair: PairedTokens) -> dict[str, float]:

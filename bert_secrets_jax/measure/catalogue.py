@@ -12,10 +12,11 @@ import dataclasses
 import functools
 import importlib
 import inspect
+import itertools
 import math
 import types
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from typing import Any, TypeVar, cast
+from typing import Any, cast
 
 from jax.sharding import Mesh
 
@@ -28,7 +29,6 @@ from bert_secrets_jax.measure.stream import MapsOf, Reduction, learned_maps, str
 from bert_secrets_jax.measure.tables import HeadTable
 from bert_secrets_jax.model.weights import Pretrained, check_heads_alike
 
-K = TypeVar('K', bound=Hashable)
 SHARE = 'share of attention'
 ENTROPY = 'entropy (nats)'
 UNIFORM = 'entropy of even attention'
@@ -239,7 +239,9 @@ def _from_cls_to(name: str, reading: Reading = 'paper') -> Described:
     )
 
 
-def relation(name: str, reverse: bool = False, reading: Reading = 'paper') -> Described:
+def relation(
+    name: str, reverse: bool = False, reading: Reading = 'paper', *, marks: str = ''
+) -> Described:
     """Return the statistic of attention along the links of a relation, such as one of your own.
 
     >>> relation('verb-object', reverse=True).name
@@ -247,13 +249,10 @@ def relation(name: str, reverse: bool = False, reading: Reading = 'paper') -> De
 
     A name such as 'source-target' names both ends of a link; in reverse, attention goes from target
     to source. The reading 'paper' counts only examples that have a link. 'notebook' reads the links
-    as the authors' notebook did (`data.annotation.align`), and counts every example.
+    as the authors' notebook did (`data.annotation.align`), and counts every example. `marks` is the
+    name of the links among the marks of texts, if it is another.
     """
-    return _along(name, reverse=reverse, reading=reading, marks=name)
-
-
-def _along(name: str, *, reverse: bool, reading: Reading, marks: str) -> Described:
-    ways = directions([name]).items()
+    marks, ways = marks or name, directions([name]).items()
     (title,) = (title for title, direction in ways if direction.reverse == reverse)
     # The notebook counts every example.
     among = None if reading == 'paper' else 'token'
@@ -266,7 +265,7 @@ def _along_links(reverse: bool) -> list[Described]:
     return [
         *(relation(name, reverse) for name in RELATIONS),
         *(
-            _along(name, reverse=reverse, reading='notebook', marks=_MARKS_OF_NOTEBOOK[name])
+            relation(name, reverse, 'notebook', marks=_MARKS_OF_NOTEBOOK[name])
             for name in RELATIONS_OF_NOTEBOOK
         ),
     ]
@@ -397,12 +396,13 @@ def collect(
     batches: Iterable[Batch],
     statistics: Mapping[Hashable, Statistic] | Sequence[str | Described],
     *,
+    also: Mapping[Any, Statistic | Reduction] = types.MappingProxyType({}),
     head_mask: Any = None,
     baseline: str = 'uniform',
     keep_values: bool = False,
     mesh: Mesh | None = None,
     maps_of: MapsOf = learned_maps,
-) -> dict[Hashable, HeadTable]:
+) -> dict[Any, Any]:
     """Measure statistics of all heads over all examples, in one forward pass for each example.
 
     Args:
@@ -415,6 +415,8 @@ def collect(
         function takes the maps and marks of one example (`measure/statistics.py`) and returns a
         value [L, N], or with further axes [L, N, ...], and a weight. If you pass the same function
         objects again, nothing is compiled again.
+      also: Further statistics to measure in the same pass, such as those along random links
+        (`links.with_random_links`). Their tables, or what a `Reduction` makes, have the same keys.
       head_mask: A mask [L, N] of the heads: 1 keeps a head, 0 replaces its map by the baseline.
         This also changes the maps of later layers. None keeps all heads.
       baseline: The map of masked heads: 'uniform' (the same weight on every token) or 'zero'.
@@ -425,105 +427,18 @@ def collect(
         (`bs.shares_of_norms`, `bs.norms_of_heads`). The same function is not compiled again.
 
     Returns:
-      A table for each name. It is the same for any size and order of the batches and any number of
-      devices, up to the rounding of float32.
+      A `HeadTable` for each name. It is the same for any size and order of the batches and any
+      number of devices, up to the rounding of float32.
 
     Raises:
       ValueError: There are no batches, their rows cannot be split over the devices, the texts lack
-        marks that a statistic reads, or there is no statistic of that name.
+        marks that a statistic reads, there is no statistic of that name, two have the same name, or
+        one compares two models.
       TypeError: The arguments are not a model, batches and statistics.
     """
-    options = dict(
-        head_mask=head_mask, baseline=baseline, keep_values=keep_values, mesh=mesh, maps_of=maps_of
-    )
-    if isinstance(statistics, Mapping):
-        return stream((pretrained,), batches, _checked(statistics), **options)
-    return {**measure(pretrained, batches, _described(statistics), **options)}
-
-
-def compare(
-    before: Pretrained,
-    after: Pretrained,
-    batches: Iterable[Batch],
-    statistics: Mapping[Hashable, Comparison] | Sequence[str | Described],
-    *,
-    keep_values: bool = False,
-    mesh: Mesh | None = None,
-) -> dict[Hashable, HeadTable]:
-    """Compare the maps of two models, such as those before and after fine-tuning.
-
-    Both models run in one compiled pass, and their maps are never stored. Tables, batches and the
-    other options are as in `collect`.
-
-    Args:
-      before, after: The two models, with as many layers and as many heads each.
-      statistics: Names, or functions by name, as in `collect`. A function takes the maps of the
-        first model, those of the second and the marks. The name of a statistic of one model, such
-        as '[SEP]', gives two tables: the second model's under its name, and the second model's
-        minus the first model's under 'change of [SEP]'.
-
-    Raises:
-      ValueError, TypeError: As in `collect`.
-    """
-    check_heads_alike(before, after)
-    options = {'keep_values': keep_values, 'mesh': mesh}
-    if isinstance(statistics, Mapping):
-        return stream((before, after), batches, _checked(statistics), **options)
-    return {**measure_change(before, after, batches, _described(statistics), **options)}
-
-
-_MEND = (
-    "give names, ['[SEP]', 'entropy (nats)'], or functions by name, {'mine': my_statistic}; "
-    'list(bs.catalogue.CATALOGUE) has all names.'
-)
-
-
-def _checked(statistics: Mapping[Hashable, Any]) -> Mapping[Hashable, Any]:
-    for name, statistic in statistics.items():
-        if not callable(statistic):
-            raise TypeError(
-                f'Statistic {name!r} is a {type(statistic).__name__} and no function: {_MEND}'
-            )
-    return statistics
-
-
-def _described(statistics: Sequence[str | Described]) -> list[Described]:
-    if isinstance(statistics, str | Described) or callable(statistics):
-        raise TypeError(f'Statistics are several, and this is a single one: {_MEND}')
-    described = []
-    for each in statistics:
-        if not isinstance(each, str | Described):
-            raise TypeError(f'A {type(each).__name__} has no name as a statistic: {_MEND}')
-        described.append(named(each) if isinstance(each, str) else each)
-    return described
-
-
-def measure(
-    pretrained: Pretrained,
-    batches: Iterable[Batch],
-    described: Sequence[Described],
-    *,
-    also: Mapping[K, Statistic | Reduction] = types.MappingProxyType({}),
-    head_mask: Any = None,
-    baseline: str = 'uniform',
-    keep_values: bool = False,
-    mesh: Mesh | None = None,
-    maps_of: MapsOf = learned_maps,
-) -> dict[str | K, Any]:
-    """Measure described statistics of one model in one pass.
-
-    Args:
-      described: The statistics, with their descriptions. Their tables have their names.
-      also: Further statistics to measure in the same pass, such as those along random links
-        (`links.with_random_links`). Their tables, or what a `Reduction` makes, have the same keys.
-      pretrained, batches, head_mask, baseline, keep_values, mesh, maps_of: As in `collect`.
-
-    Raises:
-      ValueError, TypeError: As in `collect`; or two statistics have the same name, or one compares
-        two models.
-    """
+    described = _described(statistics)
     for each in described:
-        if each.pairwise:
+        if isinstance(each, Described) and each.pairwise:
             raise ValueError(
                 f'{each.name!r} compares two models: bs.compare(before, after, batches, '
                 f'[{each.name!r}]) measures it.'
@@ -534,36 +449,66 @@ def measure(
     )  # fmt: skip
 
 
-def measure_change(
+def compare(
     before: Pretrained,
     after: Pretrained,
     batches: Iterable[Batch],
-    described: Sequence[Described],
+    statistics: Mapping[Hashable, Comparison] | Sequence[str | Described],
     *,
-    also: Mapping[K, Comparison] = types.MappingProxyType({}),
+    also: Mapping[Any, Comparison] = types.MappingProxyType({}),
     keep_values: bool = False,
     mesh: Mesh | None = None,
-) -> dict[str | K, HeadTable]:
-    """Measure two models in one pass: each statistic of the second, its change, and comparisons.
+) -> dict[Any, HeadTable]:
+    """Compare the maps of two models, such as those before and after fine-tuning.
+
+    Both models run in one compiled pass, and their maps are never stored. Tables, batches and the
+    other options are as in `collect`.
 
     Args:
       before, after: The two models, with as many layers and as many heads each.
-      described: The statistics, of one model or of both.
-      batches, also, keep_values, mesh: As in `measure`.
-
-    Returns:
-      A dictionary of tables. A statistic of one model has two: the second model's under its name,
-      and under `change(name)` that of its value minus the first model's in each example. A
-      statistic of two models has one under its name. Then follow the tables of `also`.
+      statistics: Names, or functions by name, as in `collect`. A function takes the maps of the
+        first model, those of the second and the marks. The name of a statistic of one model, such
+        as '[SEP]', gives two tables: the second model's under its name, and the second model's
+        minus the first model's, example by example, under 'change of [SEP]'.
 
     Raises:
-      ValueError, TypeError: As in `measure`.
+      ValueError, TypeError: As in `collect`.
     """
     check_heads_alike(before, after)
-    compared = []
-    for each in described:
-        compared += [each] if each.pairwise else [of_second(each), changed(each)]
-    return _apart((before, after), batches, compared, also, keep_values=keep_values, mesh=mesh)
+    described = _described(statistics)
+    if isinstance(described, list):
+        both = ([each] if each.pairwise else [of_second(each), changed(each)] for each in described)
+        described = list(itertools.chain.from_iterable(both))
+    return _apart((before, after), batches, described, also, keep_values=keep_values, mesh=mesh)
+
+
+# Further names of the same functions.
+measure, measure_change = collect, compare
+_MEND = (
+    "give names, ['[SEP]', 'entropy (nats)'], or functions by name, {'mine': my_statistic}; "
+    'list(bs.catalogue.CATALOGUE) has all names.'
+)
+
+
+def _described(
+    statistics: Mapping[Hashable, Any] | Sequence[str | Described],
+) -> Mapping[Hashable, Any] | list[Described]:
+    """Return functions by name as they are, and of a list the description of each."""
+    if isinstance(statistics, Mapping):
+        for name, statistic in statistics.items():
+            if not callable(statistic):
+                raise TypeError(
+                    f'Statistic {name!r} is a {type(statistic).__name__} and no function: {_MEND}'
+                )
+        return statistics
+    if isinstance(statistics, str | Described) or callable(statistics):
+        raise TypeError(f'Statistics are several, and this is a single one: {_MEND}')
+    described = []
+    for each in statistics:
+        if not isinstance(each, str | Described):
+            raise TypeError(f'A {type(each).__name__} has no name as a statistic: {_MEND}')
+        described.append(named(each) if isinstance(each, str) else each)
+    return described
 
 
 def of_second(described: Described) -> Described:
@@ -588,8 +533,10 @@ def _compared(described: Described, make: Callable[..., Comparison]) -> Describe
     return dataclasses.replace(described, function=make(described.function), pairwise=True)
 
 
-def _apart(models, batches, described, also: Mapping[K, Any], **options) -> dict[str | K, Any]:
+def _apart(models, batches, described, also: Mapping[Any, Any], **options) -> dict[Any, Any]:
     """Measure statistics, each function once, and return the table of each."""
+    if isinstance(described, Mapping):
+        return stream(models, batches, {**described, **also}, **options)
     names = [each.name for each in described]
     check_different('statistics', [*names, *also], 'measure each once')
     first: dict[Any, str] = {}

@@ -4,7 +4,7 @@ import contextlib
 import dataclasses
 import io
 import pathlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import matplotlib
@@ -133,6 +133,11 @@ class Figure(matplotlib.figure.Figure):
     ) -> 'Figure':
         """Set the caption and the source, as in the attributes, and return the figure."""
         self.caption, self.source = caption, source
+        return self
+
+    def numbered(self, kind: Any, label: str, panels: Iterable[Panel], **scale: Any) -> 'Figure':
+        """Set the numbers that are drawn, as `Numbers` has them, and return the figure."""
+        self.numbers = Numbers(kind, label, list(panels), scale)
         return self
 
     def named(self, entries: Mapping[str, Any], place: str, **layout: Any) -> None:

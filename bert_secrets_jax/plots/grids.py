@@ -17,7 +17,6 @@ from bert_secrets_jax.plots.figure import (
     MAPS,
     Arrays,
     Figure,
-    Numbers,
     Panel,
     count_ticks,
     figure_of,
@@ -69,13 +68,11 @@ def head_grids(
             axis.scatter(across, down, s=16, facecolor='none', edgecolor='#0072ff', linewidth=0.8)
         layers_down_heads_across(axis, layers, heads)
     figure.colorbar(image, ax=axes, label=label, shrink=0.9, pad=0.01)
-    panels = [
+    panels = (
         Panel(title, {'': grid}, {'circles': np.asarray(marked.get(title, ()), int)})
         for title, grid in grids.items()
-    ]
-    scale = {'low': float(lowest), 'high': float(highest)}
-    figure.numbers = Numbers('heads', label, panels, scale)
-    return figure
+    )
+    return figure.numbered('heads', label, panels, low=float(lowest), high=float(highest))
 
 
 @styled
@@ -100,13 +97,11 @@ def effect_grid(
         of the head: drawn beside the grid, from top to bottom. None draws the grid alone.
     """
     layers, heads = effects.shape
-    width, height = 0.24 * heads + 1.7, 0.24 * layers
-    if extremes is None:
-        figure, axes = figure_of(width, height + 0.9, grid=None)
-    else:
-        height, widths = max(height, 0.2 * len(extremes)) + 0.9, (width, 3.3)
-        panels = ['', '']
-        figure, axes = figure_of(sum(widths) / 2, height, panels, grid=None, width_ratios=widths)
+    widths, rows = [0.24 * heads + 1.7], 0.24 * layers
+    if extremes is not None:
+        widths, rows = [*widths, 3.3], max(rows, 0.2 * len(extremes))
+    how = {'grid': None, 'width_ratios': widths}
+    figure, axes = figure_of(sum(widths) / len(widths), rows + 0.9, [''] * len(widths), **how)
     axis = axes[0]
     image, red = _effects(axis, effects, red)
     layers_down_heads_across(axis, layers, heads)
@@ -117,8 +112,6 @@ def effect_grid(
             axis.scatter(*places, s=14, facecolor=face, edgecolor=INK, linewidth=0.7)
             circles[chosen] = kind
     figure.colorbar(image, ax=axis, label=label, pad=0.01)
-    panel = Panel(label[:1].upper() + label[1:], {'': effects}, {'circles': circles})
-    figure.numbers = Numbers('heads', label, [panel], {'low': red, 'high': -red})
     if extremes is not None:
         beside = axes[1]
         beside.axvline(0, color='0.5', linewidth=0.8)
@@ -129,7 +122,8 @@ def effect_grid(
         name_rows(beside, [*extremes], size=7)
         beside.set_xlabel(label)
         beside.grid(axis='x', alpha=0.3)
-    return figure
+    panel = Panel(label[:1].upper() + label[1:], {'': effects}, {'circles': circles})
+    return figure.numbered('heads', label, [panel], low=red, high=-red)
 
 
 @styled
@@ -189,13 +183,11 @@ def feature_matrices(
         count_ticks(axis.set_yticks, heads)
         without_lines(axis)
     figure.colorbar(image, ax=axes, label=label, shrink=0.9, pad=0.01)
-    panels = [
+    panels = (
         Panel(title, dict(zip(columns, matrix.T, strict=True)))
         for title, matrix in matrices.items()
-    ]
-    scale = {'low': 0.0, 'high': highest, 'layer': layer}
-    figure.numbers = Numbers('features', label, panels, scale)
-    return figure
+    )
+    return figure.numbered('features', label, panels, low=0.0, high=highest, layer=layer)
 
 
 def _ticks(names: Sequence[str]) -> tuple[range, list[str]]:
@@ -328,12 +320,11 @@ def class_grids(shares: Arrays, classes: Sequence[str]) -> Figure:
     entries = {name: matplotlib.patches.Patch(color=colour) for name, colour in fills.items()}
     columns = min(len(classes), int(figure.get_figwidth()))
     figure.named(entries, 'upper center', ncols=columns, **_NARROW)
-    panels = [
+    panels = (
         Panel(title, dict(zip(classes, np.moveaxis(each, -1, 0), strict=True)))
         for title, each in shares.items()
-    ]
-    figure.numbers = Numbers('classes', 'share', panels)
-    return figure
+    )
+    return figure.numbered('classes', 'share', panels)
 
 
 @styled

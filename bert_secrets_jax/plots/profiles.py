@@ -1,5 +1,6 @@
 """Curves, points and bars: by layer, by epoch, by distance, on a plane, and in rows."""
 
+import functools
 from collections.abc import Mapping, Sequence
 from itertools import groupby
 from operator import itemgetter
@@ -17,7 +18,6 @@ from bert_secrets_jax.plots.figure import (
     Arrays,
     Ends,
     Figure,
-    Numbers,
     Panel,
     colour_of,
     dashed,
@@ -27,6 +27,8 @@ from bert_secrets_jax.plots.figure import (
     styled,
 )
 from bert_secrets_jax.plots.kinds import look
+
+_by_layer = functools.partial(figure_of, beside=0.4, sharey=True, xlabel='layer')
 
 
 @styled
@@ -41,9 +43,7 @@ def layer_profiles(
         same depth.
     """
     published = {title: grid.mean(axis=1) for title, grid in (published or {}).items()}
-    figure, axes = figure_of(
-        3.2, 2.7, profiles, beside=0.4, sharey=True, xlabel='layer', ylabel=label
-    )
+    figure, axes = _by_layer(3.2, 2.7, profiles, ylabel=label)
     panels = []
     for axis, (title, values), colour in zip(axes, profiles.items(), COLOURS, strict=False):
         layers, means = _counted(values), values.mean(axis=1)
@@ -59,8 +59,7 @@ def layer_profiles(
         panels.append(Panel(title, {'': means}, beside))
     axes[-1].legend(list(entries.values()), list(entries), frameon=False, fontsize=7, loc='best')
     scale = {'ends': 'range of heads', 'published': published_name.replace('\n', ' ')}
-    figure.numbers = Numbers('layers', label, panels, scale)
-    return figure
+    return figure.numbered('layers', label, panels, **scale)
 
 
 def _counted(layers: np.ndarray) -> np.ndarray:
@@ -93,9 +92,7 @@ def head_points(
     """
     published = published or {}
     names = list(dict.fromkeys(name for panel in panels.values() for name in panel))
-    figure, axes = figure_of(
-        3.7, 3.2, panels, beside=0.4, sharey=True, xlabel='layer', ylabel=label
-    )
+    figure, axes = _by_layer(3.7, 3.2, panels, ylabel=label)
     entries, drawn = {}, []
     for axis, (title, panel) in zip(axes, panels.items(), strict=True):
         # Side by side, so that the points of one do not hide those of another.
@@ -117,9 +114,7 @@ def head_points(
     # The axis is shared: its limits are known when all panels are drawn.
     axes[0].set_ylim(0, None)
     figure.named(entries, 'lower center', ncols=3)
-    scale = {'published': published_name.replace('\n', ' ')}
-    figure.numbers = Numbers('points', label, drawn, scale)
-    return figure
+    return figure.numbered('points', label, drawn, published=published_name.replace('\n', ' '))
 
 
 def _line_of(axis: Axes, across: np.ndarray, values: np.ndarray, colour: str) -> Line2D:
@@ -159,9 +154,7 @@ def layer_curves(
         entries[published_name] = Line2D([], [], color='k', linestyle=':', linewidth=0.9)
     axis.set(xticks=layers, ylim=limits)
     figure.named(entries, 'lower center', ncols=2)
-    scale = {'ends': 'interval', 'published': published_name}
-    figure.numbers = Numbers('layers', label, panels, scale)
-    return figure
+    return figure.numbered('layers', label, panels, ends='interval', published=published_name)
 
 
 @styled
@@ -193,11 +186,9 @@ def layer_effects(
         figure.named(
             {'this model': ours, published_name or 'published': theirs}, 'upper center', ncols=2
         )
-    title = label[:1].upper() + label[1:]
-    scale = {'ends': 'interval', 'published': published_name}
     beside = {'ends': [low, high], 'published': [] if published is None else published}
-    figure.numbers = Numbers('layers', label, [Panel(title, {'': effects}, beside)], scale)
-    return figure
+    panels = [Panel(label[:1].upper() + label[1:], {'': effects}, beside)]
+    return figure.numbered('layers', label, panels, ends='interval', published=published_name)
 
 
 @styled
@@ -339,12 +330,10 @@ def dimensions_by_layer(
       marked: The dimensions that are lines, by their names in the legend.
       bound: Where dashed lines are drawn, above 0 and below; None draws none.
     """
-    figure, axes = figure_of(
-        3.7, 3.4, panels, beside=0.4, sharey=True, xlabel='layer', ylabel=label
-    )
+    figure, axes = _by_layer(3.7, 3.4, panels, ylabel=label)
     entries = {}
     for axis, values in zip(axes, panels.values(), strict=True):
-        layers = np.arange(1, len(values) + 1)
+        layers = _counted(values)
         axis.plot(layers, values, '.', color='0.7', markersize=2, zorder=1)
         for level in () if bound is None else (-bound, bound):
             dashed(axis, level)
@@ -422,8 +411,7 @@ def planes(positions: np.ndarray, *, kinds: Sequence[str], order: Sequence[str])
         axis.set(xticks=[], yticks=[])
     words = np.array(kinds, object).reshape(shape)
     panel = Panel('what they mostly do', {'': up}, {'across': across, 'kinds': words})
-    figure.numbers = Numbers('points', '', [panel])
-    return figure
+    return figure.numbered('points', '', [panel])
 
 
 @styled
@@ -509,12 +497,11 @@ def head_scatter(panels: Arrays, values: np.ndarray, *, label: str, across_label
         # More would overlap where numbers are small, and long.
         axis.locator_params(axis='x', nbins=4)
     _layer_colours(figure, points, axes)
-    points = [
+    points = (
         Panel(title.replace('\n', ' '), {'': values}, {'across': each})
         for title, each in panels.items()
-    ]
-    figure.numbers = Numbers('points', label, points, {'across': across_label})
-    return figure
+    )
+    return figure.numbered('points', label, points, across=across_label)
 
 
 @styled

@@ -64,11 +64,23 @@ def page_of(
       view: '/' for the maps of a sentence or pair, '/two' to compare two texts.
     """
     problem, content, cut = '', '', 0
+    both = bool(first.strip() and second.strip())
     try:
-        if first or second:
-            check_texts(model, first, second)
-            show = _compared if view == '/two' else _maps
-            content, cut = show(name, model, first, second, max_length)
+        check_texts(model, first, second)
+        if view == '/two' and (first or second):
+            if not both:
+                raise ValueError('There are not two texts: type some words into both fields.')
+            shown = two_texts(model, first, second, max_length=max_length)
+            cut, shown['texts'] = shown['cut'], [first, second]
+            content = render('two_texts.html', shown=shown)
+        elif first or second:
+            if not first.strip():
+                raise ValueError(
+                    'There is no sentence to show: type some words into the first field.'
+                )
+            most = min(max_length, model.config.max_length)
+            maps = maps_of(model, [(first, second) if both else first], max_length=most)
+            content, cut = Markup(Explorer({name: maps}).html()), most if maps[0].cut else 0
     except (ValueError, FloatingPointError) as error:
         problem = str(error)
     return render(
@@ -97,25 +109,6 @@ def check_texts(model: Pretrained, *texts: str) -> None:
             'The model can read next to nothing of this: it may be written in letters or in a '
             'language that it has not learnt. Try another sentence.'
         )
-
-
-def _maps(
-    name: str, model: Pretrained, first: str, second: str, max_length: int
-) -> tuple[Markup, int]:
-    if not first.strip():
-        raise ValueError('There is no sentence to show: type some words into the first field.')
-    most = min(max_length, model.config.max_length)
-    maps = maps_of(model, [(first, second) if second.strip() else first], max_length=most)
-    return Markup(Explorer({name: maps}).html()), most if maps[0].cut else 0
-
-
-def _compared(
-    name: str, model: Pretrained, first: str, second: str, max_length: int
-) -> tuple[Markup, int]:
-    if not (first.strip() and second.strip()):
-        raise ValueError('There are not two texts: type some words into both fields.')
-    shown = two_texts(model, first, second, max_length=max_length)
-    return render('two_texts.html', shown={'texts': [first, second]} | shown), shown['cut']
 
 
 class _Handler(Handler):

@@ -165,16 +165,16 @@ class Finding:
         return f' after correction for {self.tests:,} tests' * (self.tests > 1)
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+@dataclasses.dataclass(frozen=True, eq=False)
 class HeadMarks:
     """Marks by which an atlas of all heads shows at a glance what a result says of each.
 
     Attributes:
       title: The meaning of the marks, such as 'attends most to'.
-      drawn: How a mark is drawn: as the 'colour' of the head (what it does), as a 'ring' (what
-        losing it does) or in a 'corner' (what changed it).
       marks: [L, N] The mark of each head, such as 'previous token'; empty where there is none.
       sentences: [L, N] The sentence that says it with its numbers; empty where nothing is known.
+      drawn: How a mark is drawn: as the 'colour' of the head (what it does), as a 'ring' (what
+        losing it does) or in a 'corner' (what changed it).
       bound: The least that a head with a mark has, such as '50% of attention'; empty for none.
       rank: The place of a colour among those of other results. A head has that of the lowest rank.
       model: The name of the model that a colour is of, if that is not the model as it is, such as
@@ -182,9 +182,9 @@ class HeadMarks:
     """
 
     title: str
-    drawn: str
     marks: np.ndarray
     sentences: np.ndarray
+    drawn: str = 'colour'
     bound: str = ''
     rank: int = 0
     model: str = ''
@@ -434,10 +434,8 @@ def measured(name: str, number: Measured, **fields: Any) -> Finding:
 
     Fields that no `Finding` has are further numbers and names for its sentence.
     """
-    if isinstance(number, np.ndarray):
-        number = number.tolist()
-    ends = number if isinstance(number, Sequence) else (number, np.nan, np.nan)
-    estimate, low, high = map(float, ends)
+    numbers = np.asarray(number, float).ravel().tolist()
+    estimate, low, high = numbers if len(numbers) > 1 else (*numbers, np.nan, np.nan)
     return told(name, estimate=estimate, low=low, high=high, **fields)
 
 

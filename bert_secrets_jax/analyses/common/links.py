@@ -1,7 +1,7 @@
 """The shared parts of results about links: their tables, sentences, texts and figures."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -11,6 +11,7 @@ from bert_secrets_jax.analyses.common.tables import (
     OF_SHARES,
     Tables,
     grids_frame,
+    heads_frame,
     interval_of,
     table,
     tops,
@@ -27,7 +28,16 @@ from bert_secrets_jax.measure.links import (
     offset_histogram,
 )
 from bert_secrets_jax.names import head_name
-from bert_secrets_jax.runs.result import Finding, HeadMarks, Result, extreme, framed, how_many, told
+from bert_secrets_jax.runs.result import (
+    Finding,
+    HeadMarks,
+    Result,
+    drawn,
+    extreme,
+    framed,
+    how_many,
+    told,
+)
 
 UNIT = 'share of attention'
 PLACES = {
@@ -38,7 +48,7 @@ PLACES = {
 }
 # The reasons why a head may do no better than at such places.
 _REASONS = {ELSEWHERE: 'chance', MOVED: 'distance', POSITIONS: 'position', CLASSES: 'word class'}
-CIRCLES = 'Circles: more than between unlinked words of like distance, position and class.'
+_CIRCLES = 'Circles: more than between unlinked words of like distance, position and class.'
 # So many are named in a sentence.
 _NAMED = 3
 # The attribute of a test in each column.
@@ -54,14 +64,36 @@ class Linked(Result):
     """The attention along links between words.
 
     Attributes:
+      SOURCE: The publication and section that the question comes from.
+      NAMES: The names of the figure, of the frame of the best heads, and of that of both readings.
+      FIGURE: The figure of the paper that shows the same, as a caption has it; empty for none.
       tests: The attention along the links compared with other places, by direction ('verb to
         subject'). Directions along which no text has a link are left out.
       tables: The tables of the same attention by direction, in the readings of the paper and, where
         there is one, of the notebook ('verb to subject (notebook)').
     """
 
+    SOURCE: ClassVar[str]
+    NAMES: ClassVar[tuple[str, str, str]]
+    FIGURE: ClassVar[str] = ''
+
     tests: Tests
     tables: Tables
+
+    def frames(self):
+        _, best, readings = self.NAMES
+        return {
+            best: summary_frame(self.tests, self.tables),
+            'nulls': nulls_frame(self.tests),
+            'heads': tests_frame(self.tests),
+            readings: heads_frame(self.tables, UNIT, 'Both readings of every head.'),
+        }
+
+    def figures(self):
+        return drawn(self, **{self.NAMES[0]: _draw_grids} if self.tests else {})
+
+    def findings(self):
+        return findings_of(self.tests, self.SOURCE)
 
     def head_marks(self):
         return mark_links(self.tests)
@@ -164,47 +196,50 @@ def findings_of(tests: Tests, source: str) -> list[Finding]:
         return [told('links', estimate=0, unit='links', source=source, template=said)]
     found = []
     for title, test in tests.items():
-        top, follow = _top(test, title, source), _following(test, title, source)
+        of = {'title': title, 'source': source, 'sample': int(test.table.count)}
+        top, follow = _top(test, of), _following(test, of)
         # Another head may follow the link although the one with the most attention does not.
         found += [follow, top] if follow.estimate else [top, follow]
     return found
 
 
-def _top(test: LinkTest, title: str, source: str) -> Finding:
+def _top(test: LinkTest, of: Mapping[str, Any]) -> Finding:
     head, numbers, template = test.top, {}, '{where} looks from {title} ({estimate:.2f})'
-    if (kind := _closest(test, head)) is not None:
+    known = [
+        kind
+        for kind in kinds_of(test)
+        if test.nulls[kind].links and not np.isnan(test.nulls[kind].mean[head])
+    ]
+    if known:
+        kind = max(known, key=lambda kind: test.nulls[kind].familywise[head])
         null = test.nulls[kind]
         template += f', {{more}} than {_REASONS[kind]} explains ({{mean:.2f}})'
         more = 'more' if null.above[head] else 'not clearly more'
         numbers = {'more': more, 'mean': float(null.mean[head])}
     return extreme(
-        f'{title}: top head',
+        f'{of["title"]}: top head',
         head,
         interval_of(test.table, head, OF_SHARES),
         unit=UNIT,
         p=float(test.familywise[head]),
         tests=test.real.size,
         template=f'{template}.',
-        sample=int(test.table.count),
-        source=source,
-        title=title,
         **numbers,
+        **of,
     )
 
 
-def _following(test: LinkTest, title: str, source: str) -> Finding:
+def _following(test: LinkTest, of: Mapping[str, Any]) -> Finding:
     compared, (ending, about) = beyond(kinds_of(test)), _named(test)
     return how_many(
-        f'{title}: heads beyond {compared}',
+        f'{of["title"]}: heads beyond {compared}',
         test.real,
         template='{estimate:head|heads} {estimate:|links|link} {title} more than {compared} '
         f'{{explain}}{ending}.',
-        sample=int(test.table.count),
-        source=source,
-        title=title,
         compared=compared,
         explain='explain' if ' and ' in compared else 'explains',
         **about,
+        **of,
     )
 
 
@@ -221,15 +256,6 @@ def _named(test: LinkTest) -> tuple[str, dict[str, Any]]:
         return ', and these texts cannot tell', {}
     said = '; a typical head would be found with {detectable:.3f} more attention'
     return said, {'detectable': detectable}
-
-
-def _closest(test: LinkTest, head: tuple[int, int]) -> str | None:
-    compared = [
-        kind
-        for kind in kinds_of(test)
-        if test.nulls[kind].links and not np.isnan(test.nulls[kind].mean[head])
-    ]
-    return max(compared, key=lambda kind: test.nulls[kind].familywise[head], default=None)
 
 
 def mark_links(tests: Tests) -> list[HeadMarks]:
@@ -250,24 +276,17 @@ def mark_links(tests: Tests) -> list[HeadMarks]:
             )
             found.append((head, said, title, score * (excess[head] >= FRAMES.threshold)))
     bound = f'at least {FRAMES.threshold:.2f} more of its attention to a link than elsewhere'
-    shown, sentences = marks.strongest(next(iter(tests.values())).real.shape, found)
-    about = {'rank': marks.LINK, 'bound': bound}
-    return [
-        HeadMarks(title='follows a link', drawn='colour', marks=shown, sentences=sentences, **about)
-    ]
+    marked = marks.strongest(next(iter(tests.values())).real.shape, found)
+    return [HeadMarks('follows a link', *marked, rank=marks.LINK, bound=bound)]
 
 
-def draw_grids(tests: Tests, caption: str):
+def _draw_grids(result: Linked):
     """Draw the attention of all heads along the links, with circles on those above random links."""
     return plots.head_grids(
-        {name: test.table.mean for name, test in tests.items()},
+        {name: test.table.mean for name, test in result.tests.items()},
         label='attention along the link',
-        marked={name: test.real for name, test in tests.items()},
-    ).captioned(caption, plots.Source('heads', 'attention'))
-
-
-def draw_distances(tests: Tests):
-    """Draw the histograms of the distances between linked tokens."""
-    return plots.distance_histograms(
-        {name: offset_histogram(test.links) for name, test in tests.items()}
-    ).captioned('How far apart linked tokens are.')
+        marked={name: test.real for name, test in result.tests.items()},
+    ).captioned(
+        f'The attention along each link{result.FIGURE}. {_CIRCLES}',
+        plots.Source('heads', 'attention'),
+    )

@@ -4,6 +4,7 @@ Axes: R relations, L layers, N heads, 2 ways along a link.
 """
 
 import dataclasses
+import functools
 from collections.abc import Sequence
 from typing import cast
 
@@ -30,7 +31,6 @@ from bert_secrets_jax.measure.word_links import (
 from bert_secrets_jax.model.weights import Pretrained
 from bert_secrets_jax.names import head_name
 from bert_secrets_jax.runs import store
-from bert_secrets_jax.runs.result import Interval
 from bert_secrets_jax.stats.corrections import holm
 from bert_secrets_jax.stats.student import interval, p_above, wilson
 
@@ -59,9 +59,14 @@ class RelationHeads:
     offsets: Int[np.ndarray, ' R']
 
     @property
+    def places(self) -> tuple[np.ndarray, ...]:
+        """The index in [R, L, N, 2] of the head and the way that find most links in training."""
+        return chosen(self.train)
+
+    @property
     def best(self) -> list[tuple[int, int, int]]:
-        """The layer, the head and the way, from 0, that find most links in the training part."""
-        return chosen_heads(self.train)
+        """The layer, the head and the way of the same, from 0."""
+        return list(map(tuple, np.transpose(self.places[1:]).tolist()))
 
     @property
     def p_values(self) -> Float[np.ndarray, ' R']:
@@ -79,24 +84,15 @@ class RelationHeads:
 
     def gain_of(self, place: int) -> tuple[float, float, int]:
         """Return a relation's gain of the head over the offset, its error, and its texts."""
-        index, dev = (place, *self.best[place]), self.dev
+        index, dev = tuple(each[place] for each in self.places), self.dev
         return float(dev.gain[index]), float(dev.gain_error[index]), int(dev.sentences[place])
-
-    def gain_interval(self, place: int) -> Interval:
-        """Return what the best head of a relation finds more than the offset, with its interval."""
-        gain, error, sentences = self.gain_of(place)
-        return interval(gain, error, max(sentences - 1, 1))
-
-    @property
-    def places(self) -> tuple[np.ndarray, ...]:
-        """The index of the best head of each relation in [R, L, N, 2]."""
-        return places_of(self.best)
 
     @property
     def columns(self) -> dict[str, Sequence | np.ndarray]:
         """The columns [R] of a frame with the best head of each relation and the best offset."""
-        dev, shares = self.dev, shares_found(self.dev, self.best)
-        gains = zip(*map(self.gain_interval, range(len(self.best))), strict=True)
+        dev, place = self.dev, self.places
+        shares, freedom = shares_found(dev, place), np.maximum(dev.sentences - 1, 1)
+        gains = interval(dev.gain[place], dev.gain_error[place], freedom)
         return {
             'relation': self.relations,
             'links': dev.links,
@@ -112,23 +108,17 @@ class RelationHeads:
         }
 
 
-def chosen_heads(found: Found) -> list[tuple[int, int, int]]:
-    """Return, for each relation, the layer, the head and the way that find most links."""
-    shape = found.right.shape[1:]
-    flat = np.nan_to_num(found.right, nan=-1).reshape(len(found.right), -1).argmax(axis=1)
-    return list(map(tuple, np.transpose(np.unravel_index(flat, shape)).tolist()))
+def chosen(found: Found) -> tuple[np.ndarray, ...]:
+    """Return the index in [R, L, N, 2] of the head and the way that find most of each relation."""
+    count, *shape = found.right.shape
+    flat = np.nan_to_num(found.right, nan=-1).reshape(count, -1).argmax(axis=1)
+    return (np.arange(count), *np.unravel_index(flat, shape))
 
 
-def shares_found(found: Found, heads: Sequence[tuple[int, int, int]]) -> np.ndarray:
-    """Return the shares of links that a head finds of each relation, with 95 % intervals [3, R]."""
-    place = places_of(heads)
-    share, error = found.right[place], found.error[place]
+def shares_found(found: Found, places: tuple[np.ndarray, ...]) -> np.ndarray:
+    """Return the shares of links that heads find, as `chosen`, with 95 % intervals [3, R]."""
+    share, error = found.right[places], found.error[places]
     return np.stack([share, *wilson(share, error, found.links, found.sentences)])
-
-
-def places_of(best: Sequence[tuple[int, int, int]]) -> tuple[np.ndarray, ...]:
-    """Return the index of a head and a way for each relation in [R, L, N, 2]."""
-    return (np.arange(len(best)), *np.array(best).T)
 
 
 def search(
@@ -136,7 +126,7 @@ def search(
     train: Sequence[Parse] | Annotated,
     dev: Sequence[Parse] | Annotated,
     settings: TextSettings,
-) -> tuple[RelationHeads, tuple['Part', 'Part'], list[str]]:
+) -> tuple[RelationHeads, list['Part'], list[str]]:
     """Choose heads and offsets on one part, and measure them on the other.
 
     Returns:
@@ -147,30 +137,15 @@ def search(
     Raises:
       ValueError: There are no links, or no relation has links in both parts.
     """
-    parts = linked(pretrained, train, settings), linked(pretrained, dev, settings)
+    parts = [linked(pretrained, texts, settings) for texts in (train, dev)]
     counts = [dict(zip(each.links.names, each.links.counts, strict=True)) for each in parts]
     several = [name for name in counts[0] if min(each.get(name, 0) for each in counts) >= FEWEST]
     names = (*(name for name in several if name != ALL), ALL)
     few = sorted({*counts[0], *counts[1]} - set(names))
-    one, other = (dataclasses.replace(each, links=each.links.named(names)) for each in parts)
-    offsets = best_offsets(one.links)
-    found = found_in_both(pretrained, (one, other), offsets, settings, 'Relations')
-    return RelationHeads(names, *found, offsets), (one, other), few
-
-
-def found_in_both(
-    model: Pretrained,
-    parts: tuple['Part', 'Part'],
-    offsets: np.ndarray,
-    settings: TextSettings,
-    what: str,
-) -> tuple[Found, Found]:
-    """Return the links that each head finds in both parts."""
-    train, dev = parts
-    return (
-        found_by(model, train, offsets, settings, f'{what}, train'),
-        found_by(model, dev, offsets, settings, f'{what}, dev'),
-    )
+    parts = [dataclasses.replace(each, links=each.links.named(names)) for each in parts]
+    offsets = best_offsets(parts[0].links)
+    one, other = found_in(pretrained, parts, offsets, settings, 'Relations')
+    return RelationHeads(names, one, other, offsets), parts, few
 
 
 @dataclasses.dataclass(frozen=True)
@@ -199,8 +174,17 @@ def linked(
             'Sentences come from bs.read_treebank, annotated texts from bs.read_annotations.'
         )
     encoded = encode_parses(pretrained.tokenizer, parses, max_length=settings.max_length)
-    examples, annotations = [each.example for each in parses], with_all(parses)
-    return Part(examples, annotations, encoded, links_of_parses(encoded, parses))
+    names = sorted({name for each in parses for name in each.annotation.relations})
+    # All have the same relations, empty where a text has none.
+    annotations = [
+        dataclasses.replace(
+            each.annotation,
+            relations={name: each.annotation.relations.get(name, ()) for name in names},
+        )
+        for each in parses
+    ]
+    links = links_of_parses(encoded, parses)
+    return Part([each.example for each in parses], annotations, encoded, links)
 
 
 def shared(train: Sequence[Example], dev: Sequence[Example]) -> float:
@@ -215,27 +199,21 @@ def shared(train: Sequence[Example], dev: Sequence[Example]) -> float:
     return share
 
 
-def found_by(
-    model: Pretrained, part: Part, offsets: np.ndarray, settings: TextSettings, what: str
-) -> Found:
-    """Return the links that each head finds; a pass is kept in the folder of the settings."""
-    config, encoded, links = repr(dataclasses.asdict(model.config)), part.encoded, part.links
-    texts = encoded.input_ids, encoded.token_type_ids, encoded.lengths, encoded.marks
+def found_in(
+    model: Pretrained, parts: Sequence[Part], offsets: np.ndarray, settings: TextSettings, what: str
+) -> list[Found]:
+    """Return the links that each head finds in both parts; passes are kept in a folder."""
 
-    def compute() -> Found:
-        shown = with_progress(bucket(encoded, **settings.bucketing), what)
-        statistics = {'found': finding(links, offsets)}
+    def compute(part: Part, called: str) -> Found:
+        shown = with_progress(bucket(part.encoded, **settings.bucketing), f'{what}, {called}')
+        statistics = {'found': finding(part.links, offsets)}
         return stream((model,), shown, statistics, mesh=settings.mesh)['found']
 
-    key = config, model.params, texts, links, offsets
-    return store.kept(settings.folder, key, Found, compute)
-
-
-def with_all(parses: Sequence[Parse]) -> list[Annotation]:
-    """Return annotations that all have the same relations, empty where a text has none."""
-    annotations = [each.annotation for each in parses]
-    names = sorted({name for each in annotations for name in each.relations})
-    return [
-        dataclasses.replace(each, relations={name: each.relations.get(name, ()) for name in names})
-        for each in annotations
-    ]
+    found, config = [], repr(dataclasses.asdict(model.config))
+    for part, called in zip(parts, ('train', 'dev'), strict=True):
+        encoded = part.encoded
+        texts = encoded.input_ids, encoded.token_type_ids, encoded.lengths, encoded.marks
+        key = config, model.params, texts, part.links, offsets
+        own = functools.partial(compute, part, called)
+        found.append(store.kept(settings.folder, key, Found, own))
+    return found
