@@ -34,7 +34,7 @@ from bert_secrets_jax.model.weights import Pretrained, without_head
 from bert_secrets_jax.patterns.classes import CLASSES
 from bert_secrets_jax.patterns.classifier import load_classifier, pattern_statistics
 from bert_secrets_jax.runs.call import Call, an_input, call
-from bert_secrets_jax.runs.result import Result, drawn, how_many, measured
+from bert_secrets_jax.runs.result import Result, how_many, measured
 from bert_secrets_jax.stats.agreement import (
     across_halves,
     agreement,
@@ -119,8 +119,18 @@ class Across(Result):
             )
         return frames
 
-    def figures(self):
-        return drawn(self, across=_draw)
+    def _draw_across(self):
+        known = {name: each for name, each in self.alike.items() if np.isfinite(each['rank'])}
+        points = {
+            title: ends_of(known.values(), name)
+            for title, name in (
+                (f'two {self.unit}', 'rank'),
+                ('two halves of one', 'rank_of_halves'),
+            )
+        }
+        rows = [f'finds {name}' if name in self.relations else name for name in known]
+        figure = plots.points_by_row(rows, points, label='rank correlation of heads')
+        return figure.captioned('How alike heads are, in each statistic. Lines: 95 % intervals.')
 
     def findings(self):
         of = {'sample': len(self.corpora), 'sample_of': self.unit, 'source': SOURCE}
@@ -433,14 +443,3 @@ def _between(
     rows = jnp.concatenate([each.reshape(-1, *square) for each in (attentions, others)])
     values, count = head_divergences(rows[None], marks)
     return values[0, : layers * heads, layers * heads :].reshape(layers, heads, -1), count
-
-
-def _draw(result: Across):
-    known = {name: each for name, each in result.alike.items() if np.isfinite(each['rank'])}
-    points = {
-        title: ends_of(known.values(), name)
-        for title, name in ((f'two {result.unit}', 'rank'), ('two halves of one', 'rank_of_halves'))
-    }
-    rows = [f'finds {name}' if name in result.relations else name for name in known]
-    figure = plots.points_by_row(rows, points, label='rank correlation of heads')
-    return figure.captioned('How alike heads are, in each statistic. Lines: 95 % intervals.')

@@ -35,7 +35,7 @@ from bert_secrets_jax.data.tasks import Text
 from bert_secrets_jax.measure.catalogue import DEFAULTS, ENTROPY, SHARE, Described, change, named
 from bert_secrets_jax.model.weights import Pretrained
 from bert_secrets_jax.names import head_name
-from bert_secrets_jax.runs.result import Finding, Result, agreement_of_grids, drawn
+from bert_secrets_jax.runs.result import Finding, Result, agreement_of_grids
 
 # The finding of how attention changes.
 ON_AVERAGE = 'change of attention, mean over heads'
@@ -110,8 +110,19 @@ class AttentionChange(Result):
             frames['heads_finetuned'] = seeds_frame(self.runs, units, caption)
         return frames
 
-    def figures(self):
-        return drawn(self, fig5=_draw_heads, fig5_by_layer=_draw_layers)
+    def _draw_fig5(self):
+        caption = f'Change of the maps by fine-tuning ({self.subject.as_in("Figure 5")}).'
+        changed, sources = _changed(self)
+        return plots.head_grids(changed, label=_CHANGE).captioned(caption, sources)
+
+    def _draw_fig5_by_layer(self):
+        (changed, sources), published = _changed(self), paper.attention_change(self.subject.task)
+        return plots.layer_profiles(
+            changed,
+            label=_CHANGE,
+            published={} if published is None else dict.fromkeys(changed, 1 - published),
+            published_name='paper: BERT-base',
+        ).captioned('The same by layer: mean and range of the heads.', sources)
 
     def findings(self):
         reading, runs = next(iter(self.readings.items()))
@@ -217,22 +228,6 @@ def attention_change(
         found[reading] = encoding.changes(pretrained, tuned, texts, compared)
     runs = settings.changes(pretrained, tuned, texts, described) if described else {}
     return AttentionChange(found, describe(described), runs)
-
-
-def _draw_heads(result: AttentionChange):
-    caption = f'Change of the maps by fine-tuning ({result.subject.as_in("Figure 5")}).'
-    changed, sources = _changed(result)
-    return plots.head_grids(changed, label=_CHANGE).captioned(caption, sources)
-
-
-def _draw_layers(result: AttentionChange):
-    (changed, sources), published = _changed(result), paper.attention_change(result.subject.task)
-    return plots.layer_profiles(
-        changed,
-        label=_CHANGE,
-        published={} if published is None else dict.fromkeys(changed, 1 - published),
-        published_name='paper: BERT-base',
-    ).captioned('The same by layer: mean and range of the heads.', sources)
 
 
 def _changed(result: AttentionChange) -> tuple[dict[str, np.ndarray], dict[Any, plots.Source]]:

@@ -18,7 +18,7 @@ from bert_secrets_jax.measure.catalogue import ENTROPY, UNIFORM, Described, name
 from bert_secrets_jax.measure.statistics import head_divergences
 from bert_secrets_jax.model.weights import Pretrained
 from bert_secrets_jax.names import head_name
-from bert_secrets_jax.runs.result import Result, drawn, measured
+from bert_secrets_jax.runs.result import Result, measured
 
 SOURCE = 'Clark et al. 2019, section 6, Figure 6'
 DIVERGENCE = 'divergence between heads'
@@ -130,8 +130,15 @@ class Clusters(Result):
             'divergences': table('The divergence of every pair of heads.', **every),
         }
 
-    def figures(self):
-        return drawn(self, clusters=_draw)
+    def _draw_clusters(self):
+        return plots.planes(
+            self.positions.reshape(*self.tables[DIVERGENCE].mean.shape[:2], 2),
+            kinds=self.behaviours,
+            order=(*BEHAVIOURS, BROAD, OTHER),
+        ).captioned(
+            f'Heads that behave alike are close. Colours: what gets {MOSTLY:.0%} of the attention '
+            f'or more ({SOURCE}).'
+        )
 
     def findings(self):
         layers, nearest = self.layers, self.frames()['nearest'].iloc[0]
@@ -243,14 +250,3 @@ def _symmetric(means: np.ndarray) -> Float[np.ndarray, 'H H']:
     matrix = (matrix + matrix.T) / 2
     np.fill_diagonal(matrix, 0)
     return matrix
-
-
-def _draw(result: Clusters):
-    return plots.planes(
-        result.positions.reshape(*result.tables[DIVERGENCE].mean.shape[:2], 2),
-        kinds=result.behaviours,
-        order=(*BEHAVIOURS, BROAD, OTHER),
-    ).captioned(
-        f'Heads that behave alike are close. Colours: what gets {MOSTLY:.0%} of the attention or '
-        f'more ({SOURCE}).'
-    )

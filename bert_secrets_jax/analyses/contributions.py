@@ -33,7 +33,7 @@ from bert_secrets_jax.measure.catalogue import SHARE, Described, measure, named
 from bert_secrets_jax.measure.tables import HeadTable
 from bert_secrets_jax.model.weights import Pretrained
 from bert_secrets_jax.names import head_name
-from bert_secrets_jax.runs.result import Result, drawn, how_many, noted
+from bert_secrets_jax.runs.result import Result, how_many, noted
 from bert_secrets_jax.stats.effects import NO_MATTER, Effects
 from bert_secrets_jax.stats.student import interval
 
@@ -177,8 +177,33 @@ class Contributions(Result):
             ),
         }
 
-    def figures(self):
-        return drawn(self, weights_and_norms=_draw_profiles, mixing=_draw_mixing)
+    def _draw_weights_and_norms(self):
+        return plots.head_points(
+            {
+                f'by {name}': {kind: each[kind].mean for kind in self.sinks}
+                for name, each in self.tables.items()
+            },
+            label='share',
+        ).captioned(
+            f'Shares of attention (left) and of what is moved (right) ({SOURCE}). Points: heads; '
+            'lines: means.',
+            {f'by {name}': plots.Source('heads', 'mean', f'{{}}, {name}') for name in self.tables},
+        )
+
+    def _draw_mixing(self):
+        of_bert = paper.mixing_ratios()['bert-base-uncased']
+        layers = self.frames()['mixing_layers'].groupby('way')
+        return plots.layer_curves(
+            {way: tuple(np.array(layers.get_group(way)[[*_ENDS]]).T) for way in MIXING},
+            label='from other tokens (%)',
+            limits=(0.0, 100.0),
+            published={way: 100 * ratio for way, ratio in of_bert.items()},
+            published_name='Kobayashi et al.: BERT-base',
+        ).captioned(
+            'How much of a token comes from other tokens in a layer. Dotted: BERT-base '
+            f'({SOURCE_OF_MIXING}).',
+            plots.Source('mixing_layers', 'percent'),
+        )
 
     def findings(self):
         weights, norms = (
@@ -273,33 +298,3 @@ def contributions(
 def statistics() -> list[Described]:
     """Return the statistics of attention that are measured by weights and by norms."""
     return [named(name) for name in KINDS]
-
-
-def _draw_profiles(result: Contributions):
-    return plots.head_points(
-        {
-            f'by {name}': {kind: each[kind].mean for kind in result.sinks}
-            for name, each in result.tables.items()
-        },
-        label='share',
-    ).captioned(
-        f'Shares of attention (left) and of what is moved (right) ({SOURCE}). Points: heads; '
-        'lines: means.',
-        {f'by {name}': plots.Source('heads', 'mean', f'{{}}, {name}') for name in result.tables},
-    )
-
-
-def _draw_mixing(result: Contributions):
-    of_bert = paper.mixing_ratios()['bert-base-uncased']
-    layers = result.frames()['mixing_layers'].groupby('way')
-    return plots.layer_curves(
-        {way: tuple(np.array(layers.get_group(way)[[*_ENDS]]).T) for way in MIXING},
-        label='from other tokens (%)',
-        limits=(0.0, 100.0),
-        published={way: 100 * ratio for way, ratio in of_bert.items()},
-        published_name='Kobayashi et al.: BERT-base',
-    ).captioned(
-        'How much of a token comes from other tokens in a layer. Dotted: BERT-base '
-        f'({SOURCE_OF_MIXING}).',
-        plots.Source('mixing_layers', 'percent'),
-    )

@@ -198,8 +198,20 @@ class ClsTokens(_OfTypes):
     def frames(self):
         return {'cls_tokens': self._summary()} | self.heads_frames()
 
-    def figures(self):
-        return drawn(self, cls_tokens=_draw_last_layer)
+    def _draw_cls_tokens(self):
+        models = zip(self.by_model, ('heads', 'heads_finetuned'), strict=False)
+        tables = zip(self.by_model, (self.before, self.after), strict=False)
+        return plots.feature_matrices(
+            {name: self.in_last_layer(each) for name, each in tables},
+            self.names,
+            label='attention of [CLS]',
+            layer=len(self.before[from_cls(self.names[0])].mean) - 1,
+            highest=_HIGHEST,
+        ).captioned(
+            'Attention of [CLS] in the last layer, by type of token '
+            f'({self.subject.as_in("Figure 7")}).',
+            {name: plots.Source(frame, 'mean', from_cls('{}')) for name, frame in models},
+        )
 
     def findings(self):
         means = self.in_last_layer(self.after or self.before).mean(axis=0)
@@ -309,20 +321,4 @@ def _draw_special(result: Features):
         'Attention to [CLS] and [SEP] after fine-tuning: mean and range of the heads of a layer '
         f'({result.subject.as_in("Figure 6")}).',
         plots.Source('heads_finetuned', 'mean'),
-    )
-
-
-def _draw_last_layer(result: ClsTokens):
-    models = zip(result.by_model, ('heads', 'heads_finetuned'), strict=False)
-    tables = zip(result.by_model, (result.before, result.after), strict=False)
-    return plots.feature_matrices(
-        {name: result.in_last_layer(each) for name, each in tables},
-        result.names,
-        label='attention of [CLS]',
-        layer=len(result.before[from_cls(result.names[0])].mean) - 1,
-        highest=_HIGHEST,
-    ).captioned(
-        'Attention of [CLS] in the last layer, by type of token '
-        f'({result.subject.as_in("Figure 7")}).',
-        {name: plots.Source(frame, 'mean', from_cls('{}')) for name, frame in models},
     )

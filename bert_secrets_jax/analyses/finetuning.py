@@ -13,7 +13,7 @@ from bert_secrets_jax.analyses.declaration import analysis
 from bert_secrets_jax.checks import check_enough
 from bert_secrets_jax.finetune.metrics import TITLES, mean_ends
 from bert_secrets_jax.finetune.train import Finetuned
-from bert_secrets_jax.runs.result import Finding, Result, drawn, framed, measured
+from bert_secrets_jax.runs.result import Finding, Result, framed, measured
 
 SOURCE = 'Kovaleva et al. 2019, section 4.3, Table 1'
 
@@ -102,8 +102,15 @@ class Finetuning(Result):
             ),
         }
 
-    def figures(self):
-        return drawn(self, learning_curves=_draw)
+    def _draw_learning_curves(self):
+        curves = {
+            start: [row for row in runs.history if row['split'] == 'dev']
+            for start, runs in self.starts.items()
+        }
+        mean = ', mean' * (len(self._main.metrics) > 1)
+        return plots.learning_curves(
+            curves, label=f'{self.titles.replace("/", " and ")}{mean}'
+        ).captioned('Dev score by epoch, a line per seed; epoch 0 is before training.')
 
     def findings(self):
         found = [self._score(*each) for each in self.starts.items()]
@@ -209,14 +216,3 @@ def spread(rows: Sequence[Mapping[str, Any]], metrics: Sequence[str]) -> str:
 def shown(scores: Mapping[str, float]) -> str:
     """Return published scores, times a hundred, as text: '87.9 / 82.3'."""
     return ' / '.join(f'{100 * score:.1f}' for score in scores.values())
-
-
-def _draw(result: Finetuning):
-    curves = {
-        start: [row for row in runs.history if row['split'] == 'dev']
-        for start, runs in result.starts.items()
-    }
-    mean = ', mean' * (len(result._main.metrics) > 1)
-    return plots.learning_curves(
-        curves, label=f'{result.titles.replace("/", " and ")}{mean}'
-    ).captioned('Dev score by epoch, a line per seed; epoch 0 is before training.')

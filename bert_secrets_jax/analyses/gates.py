@@ -22,7 +22,7 @@ from bert_secrets_jax.finetune.train import Finetuned
 from bert_secrets_jax.model.weights import Pretrained
 from bert_secrets_jax.names import head_name
 from bert_secrets_jax.pruning.gates import GateConfig, Gated, GateRuns, rounded_gates, train_gates
-from bert_secrets_jax.runs.result import Result, drawn, how_many, told
+from bert_secrets_jax.runs.result import Result, how_many, told
 from bert_secrets_jax.stats.effects import Effects
 from bert_secrets_jax.stats.significance import assess as compare
 
@@ -151,8 +151,24 @@ class Gates(GateRuns, Result):
             ),
         }
 
-    def figures(self):
-        return drawn(self, scores=_draw_scores)
+    def _draw_scores(self):
+        metric, points = self.metric, {}
+        for name, heads, found in (
+            ('gates as learnt', self.open, self.gated[metric]),
+            ('gates rounded', self.kept, self.rounded[metric]),
+        ):
+            ends = found.difference, found.low, found.high
+            points[name] = (heads, *(100 * (found.intact + each) for each in ends))
+        return plots.scores_by_heads(
+            points,
+            level=100 * self.rounded[metric].intact,
+            level_name='all heads',
+            most=self.open_share.size,
+            label=f'{TITLES[metric]}, x 100',
+        ).captioned(
+            f'{TITLES[metric]} by the number of open heads ({SOURCE}): a point for each price '
+            'and seed. Lines: 95 % intervals.'
+        )
 
     def findings(self):
         share, runs, prices = self.open_share, len(self.gates), self.coefficients
@@ -340,24 +356,4 @@ def assess_gates(gated: Gated, metrics: Sequence[str], *, seed: int) -> Gates:
         rounded=compared(gated.rounded),
         learnt=inputs.learning_test(metrics, gated.intact.shape[-1], intact, labels),
         **{field.name: getattr(gated, field.name) for field in dataclasses.fields(GateRuns)},
-    )
-
-
-def _draw_scores(result: Gates):
-    metric, points = result.metric, {}
-    for name, heads, found in (
-        ('gates as learnt', result.open, result.gated[metric]),
-        ('gates rounded', result.kept, result.rounded[metric]),
-    ):
-        ends = found.difference, found.low, found.high
-        points[name] = (heads, *(100 * (found.intact + each) for each in ends))
-    return plots.scores_by_heads(
-        points,
-        level=100 * result.rounded[metric].intact,
-        level_name='all heads',
-        most=result.open_share.size,
-        label=f'{TITLES[metric]}, x 100',
-    ).captioned(
-        f'{TITLES[metric]} by the number of open heads ({SOURCE}): a point for each price '
-        'and seed. Lines: 95 % intervals.'
     )

@@ -35,7 +35,7 @@ from bert_secrets_jax.finetune.train import Finetuned
 from bert_secrets_jax.model.weights import Pretrained
 from bert_secrets_jax.pruning.gates import GateConfig, rounded_gates, train_gates
 from bert_secrets_jax.ranges import Positive
-from bert_secrets_jax.runs.result import Result, drawn, framed, how_many
+from bert_secrets_jax.runs.result import Result, framed, how_many
 from bert_secrets_jax.stats.agreement import agreement, reliability
 from bert_secrets_jax.stats.correlations import RankAgreement, rank_agreement
 from bert_secrets_jax.stats.effects import Agreement, Effects
@@ -123,8 +123,17 @@ class HeadGating(Result):
         )
         return frames
 
-    def figures(self):
-        return drawn(self, gates=_draw_gates)
+    def _draw_gates(self):
+        grids = {'open heads cost': self.priced, 'open heads are paid': self.paid}
+        sources = [plots.Source('heads', name) for name in ('gate_priced', 'gate_paid')]
+        return plots.head_grids(
+            {title: each.mean(axis=0) for title, each in grids.items()},
+            label='gate, mean of seeds',
+            limits=(0.0, 1.0),
+        ).captioned(
+            'Gates of heads: open in both, a head helps; closed in both, it hurts.',
+            dict(zip(grids, sources, strict=True)),
+        )
 
     def findings(self):
         roles, together = self.roles, self.together
@@ -271,17 +280,4 @@ def head_gating(
         reliability=reliability(increase, seed=seed),
         agreement=agreement(gates.reshape(len(gates), -1)),
         learnt=inputs.learning_test(metrics, classes, swept.predictions[0], labels),
-    )
-
-
-def _draw_gates(result: HeadGating):
-    grids = {'open heads cost': result.priced, 'open heads are paid': result.paid}
-    sources = [plots.Source('heads', name) for name in ('gate_priced', 'gate_paid')]
-    return plots.head_grids(
-        {title: each.mean(axis=0) for title, each in grids.items()},
-        label='gate, mean of seeds',
-        limits=(0.0, 1.0),
-    ).captioned(
-        'Gates of heads: open in both, a head helps; closed in both, it hurts.',
-        dict(zip(grids, sources, strict=True)),
     )

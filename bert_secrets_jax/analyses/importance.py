@@ -27,7 +27,7 @@ from bert_secrets_jax.names import counted
 from bert_secrets_jax.pruning import scores as scoring
 from bert_secrets_jax.pruning.curves import scores_without
 from bert_secrets_jax.pruning.scores import GRADIENT, SHAPLEY, SOURCES, TITLES
-from bert_secrets_jax.runs.result import Result, drawn, framed, measured, noted
+from bert_secrets_jax.runs.result import Result, framed, measured, noted
 from bert_secrets_jax.stats.agreement import reliability
 from bert_secrets_jax.stats.correlations import RankAgreement, rank_agreement
 from bert_secrets_jax.stats.effects import Effects
@@ -103,8 +103,19 @@ class Importance(Result):
             ),
         }
 
-    def figures(self):
-        return drawn(self, importance_agreement=_draw_agreement)
+    def _draw_importance_agreement(self):
+        return plots.head_scatter(
+            {
+                f'{TITLES[method]}\n(rank correlation {self.agreement[method].rank:.2f})': each
+                for method, each in self.scores.of.items()
+            },
+            self.increase.mean(axis=0),
+            label=f'increase of the loss without it ({self.loss.outcome.unit})',
+            across_label='score',
+        ).captioned(
+            'The score of each head, and the increase of the loss without it. Colours: layers.',
+            plots.Source('heads', 'loss_difference'),
+        )
 
     def findings(self):
         warned = inputs.if_not_learnt('the model', self.learnt, self.loss.sample)
@@ -224,19 +235,4 @@ def importance(
             for method, each in scores.parts.items()
         },
         reliability=reliability(increase, seed=seed),
-    )
-
-
-def _draw_agreement(result: Importance):
-    return plots.head_scatter(
-        {
-            f'{TITLES[method]}\n(rank correlation {result.agreement[method].rank:.2f})': each
-            for method, each in result.scores.of.items()
-        },
-        result.increase.mean(axis=0),
-        label=f'increase of the loss without it ({result.loss.outcome.unit})',
-        across_label='score',
-    ).captioned(
-        'The score of each head, and the increase of the loss without it. Colours: layers.',
-        plots.Source('heads', 'loss_difference'),
     )

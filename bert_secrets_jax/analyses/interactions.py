@@ -31,7 +31,7 @@ from bert_secrets_jax.finetune.metrics import TITLES
 from bert_secrets_jax.finetune.train import Finetuned
 from bert_secrets_jax.model.config import BertConfig
 from bert_secrets_jax.model.weights import Pretrained
-from bert_secrets_jax.runs.result import Result, drawn, how_many
+from bert_secrets_jax.runs.result import Result, how_many
 from bert_secrets_jax.stats.effects import Effects
 from bert_secrets_jax.stats.scores import weighted_scores
 from bert_secrets_jax.stats.student import LEVEL
@@ -93,8 +93,16 @@ class Interactions(Result):
     def notes(self):
         return [instead(self.baseline)]
 
-    def figures(self):
-        return drawn(self, interactions=_draw)
+    def _draw_interactions(self):
+        loss = f'loss ({self.losses.outcome.unit})'
+        values = {f'{TITLES[self.metric]} (points)': self.points, loss: self.losses.difference}
+        return plots.interaction_matrix(
+            {title: as_matrix(each, len(self.heads)) for title, each in values.items()},
+            self.heads,
+            label='effect beyond the sum of two',
+            # Scores have no interval.
+            red={loss: self.losses.red},
+        ).captioned('The effect of disabling two heads, less the sum of their effects.')
 
     def findings(self):
         losses = self.losses
@@ -219,15 +227,3 @@ def as_matrix(values: Float[np.ndarray, ' P'], count: int) -> Float[np.ndarray, 
     matrix = np.full((count, count), np.nan)
     matrix[first, second] = matrix[second, first] = values
     return matrix
-
-
-def _draw(result: Interactions):
-    loss = f'loss ({result.losses.outcome.unit})'
-    values = {f'{TITLES[result.metric]} (points)': result.points, loss: result.losses.difference}
-    return plots.interaction_matrix(
-        {title: as_matrix(each, len(result.heads)) for title, each in values.items()},
-        result.heads,
-        label='effect beyond the sum of two',
-        # Scores have no interval.
-        red={loss: result.losses.red},
-    ).captioned('The effect of disabling two heads, less the sum of their effects.')

@@ -25,7 +25,7 @@ from bert_secrets_jax.probes.forms import ATTENTION, ATTENTION_WORDS, DISTANCES_
 from bert_secrets_jax.probes.train import Learning, ProbeConfig, checked_forms, train_probes
 from bert_secrets_jax.probes.vectors import Vectors, read_vectors
 from bert_secrets_jax.runs.call import Call, an_input, call
-from bert_secrets_jax.runs.result import Result, drawn, measured, noted, told
+from bert_secrets_jax.runs.result import Result, measured, noted, told
 from bert_secrets_jax.stats.over_runs import FEWEST_RUNS, Contrasts
 
 SOURCE = 'Clark et al. 2019, section 5, Table 3'
@@ -169,8 +169,20 @@ class Probing(Result, Learning, Attachment):
             ),
         }
 
-    def figures(self):
-        return drawn(self, probes=_draw_scores)
+    def _draw_probes(self):
+        published = np.array([PUBLISHED[name] for name in self.names])
+        ours = np.array([self._points(name) for name in self.names])
+        return plots.points_by_row(
+            self.names,
+            {
+                self.subject.model: tuple(ours.T),
+                'BERT-base, Penn Treebank': (published, None, None),
+            },
+            label='UAS (% of words, without punctuation)',
+        ).captioned(
+            'Words whose syntactic parent is found, with 95 % intervals. BERT-base: on the Penn '
+            f'Treebank ({SOURCE}).'
+        )
 
     def findings(self):
         runs = self.uas(ATTENTION.name).runs
@@ -341,17 +353,4 @@ def probing(
         weights=weights.reshape(len(weights), 2, pretrained.config.num_hidden_layers, -1),
         unknown=unknown,
         **{**learning, 'curves': curves},
-    )
-
-
-def _draw_scores(result: Probing):
-    published = np.array([PUBLISHED[name] for name in result.names])
-    ours = np.array([result._points(name) for name in result.names])
-    return plots.points_by_row(
-        result.names,
-        {result.subject.model: tuple(ours.T), 'BERT-base, Penn Treebank': (published, None, None)},
-        label='UAS (% of words, without punctuation)',
-    ).captioned(
-        'Words whose syntactic parent is found, with 95 % intervals. BERT-base: on the Penn '
-        f'Treebank ({SOURCE}).'
     )

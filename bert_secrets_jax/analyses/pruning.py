@@ -32,7 +32,7 @@ from bert_secrets_jax.pruning.removal import remove_heads
 from bert_secrets_jax.pruning.scores import GRADIENT, TITLES, head_scores
 from bert_secrets_jax.pruning.steps import SHARES, ranks, removed_heads
 from bert_secrets_jax.ranges import CountOrZero, Range
-from bert_secrets_jax.runs.result import Interval, Result, drawn, measured, noted
+from bert_secrets_jax.runs.result import Interval, Result, measured, noted
 from bert_secrets_jax.stats.scores import METRICS
 from bert_secrets_jax.stats.significance import weighted_scores
 
@@ -155,8 +155,26 @@ class Pruning(Result):
             )
         return frames
 
-    def figures(self):
-        return drawn(self, pruning=_draw)
+    def _draw_pruning(self):
+        curves, full = dict(self.curves), 100 * float(self.intact.mean())
+        # Student's intervals of few fine-tunings reach beyond what a score can be.
+        limits = -100 * (self.metric in BELOW_ZERO), 100
+        random = curves.pop(RANDOM, None)
+        if random is not None:
+            random = np.clip(full + 100 * random.draws.mean(axis=0), *limits)
+        ends = {
+            ORDERS[order]: np.clip(full + _points(each), *limits) for order, each in curves.items()
+        }
+        return plots.pruning_curves(
+            {order: tuple(each) for order, each in ends.items()},
+            self.kept / self.heads,
+            full=full,
+            random=random,
+            label=f'{self._title} (points)',
+        ).captioned(
+            f'{self._title} as heads are removed, with 95 % intervals. Dashed: all heads.'
+            + ' Grey: the range of random orders, and their mean.' * (random is not None)
+        )
 
     def findings(self):
         warnings = seeds_not_learnt(self.seeds, self.learnt, 'the model', self.examples)
@@ -418,23 +436,3 @@ def _choose(
 def _points(change: Curve | Chosen) -> np.ndarray:
     """Return the change and the ends of its interval in points [3, ...]."""
     return 100 * np.array([change.difference, change.low, change.high])
-
-
-def _draw(result: Pruning):
-    curves, full = dict(result.curves), 100 * float(result.intact.mean())
-    # Student's intervals of few fine-tunings reach beyond what a score can be.
-    limits = -100 * (result.metric in BELOW_ZERO), 100
-    random = curves.pop(RANDOM, None)
-    if random is not None:
-        random = np.clip(full + 100 * random.draws.mean(axis=0), *limits)
-    ends = {ORDERS[order]: np.clip(full + _points(each), *limits) for order, each in curves.items()}
-    return plots.pruning_curves(
-        {order: tuple(each) for order, each in ends.items()},
-        result.kept / result.heads,
-        full=full,
-        random=random,
-        label=f'{result._title} (points)',
-    ).captioned(
-        f'{result._title} as heads are removed, with 95 % intervals. Dashed: all heads.'
-        + ' Grey: the range of random orders, and their mean.' * (random is not None)
-    )

@@ -35,7 +35,7 @@ from bert_secrets_jax.measure.statistics import greatest_at
 from bert_secrets_jax.model.weights import Pretrained
 from bert_secrets_jax.names import head_name
 from bert_secrets_jax.runs.call import INPUTS, Call
-from bert_secrets_jax.runs.result import Result, drawn, framed, given_by, how_many, noted
+from bert_secrets_jax.runs.result import Result, framed, given_by, how_many, noted
 from bert_secrets_jax.stats.corrections import holm
 from bert_secrets_jax.stats.student import LEVEL, reach
 
@@ -143,8 +143,17 @@ class Roles(Result):
             frames['stays'] = self._survival()
         return frames
 
-    def figures(self):
-        return drawn(self, roles=_draw)
+    def _draw_roles(self):
+        return plots.head_grids(
+            {title: self.tables[name].mean for title, (name, _) in _DRAWN.items()},
+            label='share',
+            limits=(0.0, 1.0),
+            marked={title: self.of_heads[role] for title, (_, role) in _DRAWN.items()},
+        ).captioned(
+            'How often a token attends most to a neighbour or the rarest token. Circles: heads '
+            'that have the role.',
+            {title: plots.Source('heads', _MEASURED[name]) for title, (name, _) in _DRAWN.items()},
+        )
 
     def findings(self):
         roles, fields = self.of_heads, {'source': SOURCE}
@@ -351,16 +360,3 @@ def _p_value(one: np.ndarray, other: np.ndarray, *, seed: int) -> float:
     # A product that is smaller by rounding alone counts as equal.
     larger = (products >= abs((one * other).sum()) - 1e-9).sum()
     return float((1 + larger) / (1 + _ROUNDS))
-
-
-def _draw(result: Roles):
-    return plots.head_grids(
-        {title: result.tables[name].mean for title, (name, _) in _DRAWN.items()},
-        label='share',
-        limits=(0.0, 1.0),
-        marked={title: result.of_heads[role] for title, (_, role) in _DRAWN.items()},
-    ).captioned(
-        'How often a token attends most to a neighbour or the rarest token. Circles: heads that '
-        'have the role.',
-        {title: plots.Source('heads', _MEASURED[name]) for title, (name, _) in _DRAWN.items()},
-    )

@@ -30,7 +30,7 @@ from bert_secrets_jax.pruning import curves
 from bert_secrets_jax.pruning import removal as kinds
 from bert_secrets_jax.pruning.removal import GOOD, KINDS
 from bert_secrets_jax.ranges import Part
-from bert_secrets_jax.runs.result import Result, drawn, measured
+from bert_secrets_jax.runs.result import Result, measured
 from bert_secrets_jax.stats.student import mean_interval
 
 SOURCE = 'Prasanna et al. 2020, sections 3 to 5'
@@ -108,8 +108,20 @@ class Subnetworks(Result):
             ),
         }
 
-    def figures(self):
-        return drawn(self, subnetworks=_draw)
+    def _draw_subnetworks(self):
+        limits = (-100.0 if self.metric in BELOW_ZERO else 0.0), 100.0
+        scores = {'as it is': self.pruned, 'trained again': self.retrained}
+        points: dict[str, Any] = {
+            title: mean_interval(_points(each), limits) for title, each in scores.items()
+        }
+        if not np.isnan(self._published).any():
+            points['published, trained again'] = 100 * self._published, None, None
+        return plots.points_by_row(
+            _ROWS, points, label=f'{TITLES[self.metric]} (points)'
+        ).captioned(
+            f'{TITLES[self.metric]} of subnetworks of {self.kept.mean():.0f} of '
+            f'{self.masks[GOOD][0].size} heads; lines are 95 % intervals over seeds.'
+        )
 
     def findings(self):
         warned = inputs.seeds_not_learnt(self.seeds, self.learnt, 'the full model', self.examples)
@@ -282,17 +294,3 @@ def surviving_heads(
 def _points(scores: Mapping[str, np.ndarray]) -> Float[np.ndarray, 'R S']:
     """Return the scores of the full model and of each kind, in points."""
     return 100 * np.array([*scores.values()])
-
-
-def _draw(result: Subnetworks):
-    limits = (-100.0 if result.metric in BELOW_ZERO else 0.0), 100.0
-    scores = {'as it is': result.pruned, 'trained again': result.retrained}
-    points: dict[str, Any] = {
-        title: mean_interval(_points(each), limits) for title, each in scores.items()
-    }
-    if not np.isnan(result._published).any():
-        points['published, trained again'] = 100 * result._published, None, None
-    return plots.points_by_row(_ROWS, points, label=f'{TITLES[result.metric]} (points)').captioned(
-        f'{TITLES[result.metric]} of subnetworks of {result.kept.mean():.0f} of '
-        f'{result.masks[GOOD][0].size} heads; lines are 95 % intervals over seeds.'
-    )

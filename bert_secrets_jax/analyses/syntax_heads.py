@@ -39,7 +39,7 @@ from bert_secrets_jax.measure.word_links import ALL, WAYS
 from bert_secrets_jax.model.bert import init_params
 from bert_secrets_jax.model.weights import Pretrained, without_head
 from bert_secrets_jax.plots.kinds import plain_relation
-from bert_secrets_jax.runs.result import HeadMarks, Result, drawn, extreme, how_many, noted
+from bert_secrets_jax.runs.result import HeadMarks, Result, extreme, how_many, noted
 from bert_secrets_jax.stats.student import LEVEL, reach
 
 SOURCE = 'Clark et al. 2019, section 4.2, Table 1'
@@ -148,8 +148,22 @@ class SyntaxHeads(RelationHeads, Result):
         few = {'few': table(caption, relation=self.few)} if self.few else {}
         return {'relations': relations, 'heads': heads, **few}
 
-    def figures(self):
-        return drawn(self, syntax_heads_relations=_draw)
+    def _draw_syntax_heads_relations(self):
+        frame = self.frames()['relations'].iloc[self._order]
+        points: dict[str, Any] = {
+            title: tuple(None if each is None else frame[each].to_numpy() for each in columns)
+            for title, columns in _DRAWN.items()
+            if frame[columns[0]].notna().any()
+        }
+        labels = [
+            f'{relation} ({name})'
+            for relation, name in zip(frame.relation, frame.name, strict=True)
+        ]
+        of_others = f'. Published: another treebank ({SOURCE})' * ('published: BERT-base' in points)
+        return plots.points_by_row(labels, points, label='share of links that are found').captioned(
+            'How often the best head of each relation finds the other word (lines: 95 % intervals)'
+            f'{of_others}.'
+        )
 
     def findings(self):
         place, better = self._order[0], self.finds[self.places][:-1]
@@ -314,20 +328,3 @@ def _beyond(
         name, reverse = ways[title]
         p_values[found.relations.index(name), :, :, int(reverse)] = test.familywise
     return p_values, tuple(next(iter(tests.values())).nulls if tests else ())
-
-
-def _draw(result: SyntaxHeads):
-    frame = result.frames()['relations'].iloc[result._order]
-    points: dict[str, Any] = {
-        title: tuple(None if each is None else frame[each].to_numpy() for each in columns)
-        for title, columns in _DRAWN.items()
-        if frame[columns[0]].notna().any()
-    }
-    labels = [
-        f'{relation} ({name})' for relation, name in zip(frame.relation, frame.name, strict=True)
-    ]
-    of_others = f'. Published: another treebank ({SOURCE})' * ('published: BERT-base' in points)
-    return plots.points_by_row(labels, points, label='share of links that are found').captioned(
-        'How often the best head of each relation finds the other word (lines: 95 % intervals)'
-        f'{of_others}.'
-    )

@@ -20,7 +20,7 @@ from bert_secrets_jax.data.tasks import Text, as_examples
 from bert_secrets_jax.model.embedding import Pooling
 from bert_secrets_jax.model.weights import Pretrained
 from bert_secrets_jax.ranges import CountOrZero
-from bert_secrets_jax.runs.result import Result, drawn, framed, measured
+from bert_secrets_jax.runs.result import Result, framed, measured
 from bert_secrets_jax.stats.scores import quietly
 from bert_secrets_jax.stats.student import mean_interval
 
@@ -94,8 +94,15 @@ class TokenPairs(Result):
             ),
         }  # fmt: skip
 
-    def figures(self):
-        return drawn(self, token_pairs=_draw)
+    def _draw_token_pairs(self):
+        pair = self.pairs[0]
+        matrices = {'contribution': pair.contributions, _BOTH: pair.interactions}
+        return plots.interaction_matrix(
+            matrices, pair.tokens[0], columns=pair.tokens[1], label=self.similarity
+        ).captioned(
+            'The first pair of texts: one down, the other across. Right: what deleting two tokens '
+            'does beyond deleting each.'
+        )
 
     def findings(self):
         values = self.measures
@@ -152,17 +159,6 @@ def _measures(pair: PairedTokens) -> dict[str, float]:
         'other_tokens': float(quietly(np.mean, contributions[~alike])),
         'agreement': agreement,
     }
-
-
-def _draw(result: TokenPairs):
-    pair = result.pairs[0]
-    matrices = {'contribution': pair.contributions, _BOTH: pair.interactions}
-    return plots.interaction_matrix(
-        matrices, pair.tokens[0], columns=pair.tokens[1], label=result.similarity
-    ).captioned(
-        'The first pair of texts: one down, the other across. Right: what deleting two tokens does '
-        'beyond deleting each.'
-    )
 
 
 def _cost(given) -> float:

@@ -35,7 +35,7 @@ from bert_secrets_jax.measure.tables import HeadTable
 from bert_secrets_jax.model.bert import init_params
 from bert_secrets_jax.model.weights import Pretrained, check_whole
 from bert_secrets_jax.ranges import Count
-from bert_secrets_jax.runs.result import Result, drawn, framed, measured
+from bert_secrets_jax.runs.result import Result, framed, measured
 from bert_secrets_jax.stats.student import mean_interval
 
 EVERY_SCHEDULE = dataclasses.replace(
@@ -154,8 +154,18 @@ class WhereItChanges(Result):
             frames['steps'] = framed(columns, steps, caption)
         return frames
 
-    def figures(self):
-        return drawn(self, where_it_changes=_draw)
+    def _draw_where_it_changes(self):
+        panels = {name.replace('_', ' '): {} for name in _COLUMNS}
+        for schedule in self.changes:
+            for title, values in zip(panels, self.profiles(schedule).values(), strict=True):
+                mean = values.mean(axis=0)
+                # Random steps are the same for all.
+                name = 'no learning' if title.startswith('random') else schedule
+                # Schedules differ more in size than in shape.
+                panels[title][name] = mean / max(np.nanmax(mean, initial=0.0), 1e-30)
+        return plots.depth_profiles(panels).captioned(
+            'By schedule, mean over seeds: each line as a share of its greatest layer.'
+        )
 
     def findings(self):
         warnings, compared, so = [], self.compared, 'this schedule is left out'
@@ -396,17 +406,3 @@ def _random_step(
     length = np.sqrt(sum((each**2).sum() for each in jax.tree.leaves(noise)))
     moved = jax.tree.map(lambda leaf, own: leaf.at[layer].add(size / length * own), layers, noise)
     return dataclasses.replace(model, params=model.params | {'layers': moved})
-
-
-def _draw(result: WhereItChanges):
-    panels = {name.replace('_', ' '): {} for name in _COLUMNS}
-    for schedule in result.changes:
-        for title, values in zip(panels, result.profiles(schedule).values(), strict=True):
-            mean = values.mean(axis=0)
-            # Random steps are the same for all.
-            name = 'no learning' if title.startswith('random') else schedule
-            # Schedules differ more in size than in shape.
-            panels[title][name] = mean / max(np.nanmax(mean, initial=0.0), 1e-30)
-    return plots.depth_profiles(panels).captioned(
-        'By schedule, mean over seeds: each line as a share of its greatest layer.'
-    )

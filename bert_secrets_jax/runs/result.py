@@ -280,8 +280,13 @@ class Result:
         return {}
 
     def figures(self) -> Figures:
-        """Return the figures by name. Each is drawn on demand; `figure.caption` describes it."""
-        return Figures({})
+        """Return the figures by name. Each is drawn on demand; `figure.caption` describes it.
+
+        That of a name is drawn by the method `_draw_NAME`, if there is one.
+        """
+        found = (name for kind in type(self).__mro__[::-1] for name in vars(kind))
+        draws = {name: getattr(self, name) for name in found if name.startswith('_draw_')}
+        return Figures({name.removeprefix('_draw_'): draw for name, draw in draws.items()})
 
     def findings(self) -> list[Finding]:
         """Return the findings: numbers with unit, interval, sample and sentence."""
