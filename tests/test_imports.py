@@ -168,7 +168,7 @@ def test_modules_import_in_one_direction():
 
 
 def test_an_analysis_imports_no_other():
-    """What several take is in `common`, which imports no analysis either."""
+    """What several take is in `common`, which needs no analysis; verdicts do not even need that."""
     home = 'bert_secrets_jax.analyses.'
     needs = {name.removeprefix(home): others for name, others in imports().items() if home in name}
     shared = {name for name in needs if name.partition('.')[0] in SHARED}
@@ -177,6 +177,7 @@ def test_an_analysis_imports_no_other():
         for name, others in needs.items()
     }
     assert not any(taken.values()), taken
+    assert '.common' not in str([each for name, each in needs.items() if 'verdicts' in name])
 
 
 def test_a_decoder_is_named_without_pytorch():

@@ -132,11 +132,9 @@ class Across(Result):
         figure = plots.points_by_row(rows, points, label='rank correlation of heads')
         return figure.captioned('How alike heads are, in each statistic. Lines: 95 % intervals.')
 
-    def findings(self):
-        of = {'sample': len(self.corpora), 'sample_of': self.unit, 'source': SOURCE}
-        main = np.argmax([self.means[f'pattern: {name}'] for name in CLASSES], axis=0)
+    def _say_foreign(self):
         # Corpora whose language the tokenizer was not made for.
-        found = [
+        return [
             measured(
                 f'{name}: bytes of a wordpiece',
                 each,
@@ -145,33 +143,40 @@ class Across(Result):
                 template='A wordpiece spells only {estimate:.1f} bytes of "{where}": the tokenizer '
                 'is hardly made for its language.',
                 where=name,
-                **of,
+                **self._sample,
             )
             for name, each in self.spelt.items()
             if each < _ENOUGH_BYTES
         ]
-        same_pattern = how_many(
+
+    def _say_patterns(self):
+        main = np.argmax([self.means[f'pattern: {name}'] for name in CLASSES], axis=0)
+        return how_many(
             'heads with one main pattern',
             (main == main[0]).all(axis=0),
             template='{estimate} {unit} {estimate:|has|have} one main pattern in all {sample_of}.',
-            **of,
+            **self._sample,
         )
-        found.append(same_pattern)
-        if self.beside_noise:
-            least, _ = min(self.beside_noise.items(), key=lambda each: each[1])
-            numbers = self.alike[least]
-            agrees_least = measured(
-                'least agreement',
-                [numbers['rank'], numbers['rank_low'], numbers['rank_high']],
-                unit='rank correlation',
-                where=f'finds {least}' if least in self.relations else least,
-                template='Beside noise, two {sample_of} differ most in "{where}": the rank '
-                'correlation of heads is {estimate:.2f}, and {halves:.2f} between halves of one.',
-                halves=numbers['rank_of_halves'],
-                **of,
-            )
-            found.append(agrees_least)
-        return found
+
+    def _say_least(self):
+        if not self.beside_noise:
+            return None
+        least, _ = min(self.beside_noise.items(), key=lambda each: each[1])
+        numbers = self.alike[least]
+        return measured(
+            'least agreement',
+            [numbers['rank'], numbers['rank_low'], numbers['rank_high']],
+            unit='rank correlation',
+            where=f'finds {least}' if least in self.relations else least,
+            template='Beside noise, two {sample_of} differ most in "{where}": the rank '
+            'correlation of heads is {estimate:.2f}, and {halves:.2f} between halves of one.',
+            halves=numbers['rank_of_halves'],
+            **self._sample,
+        )
+
+    @property
+    def _sample(self) -> dict[str, Any]:
+        return {'sample': len(self.corpora), 'sample_of': self.unit, 'source': SOURCE}
 
     def _relations(self):
         import pandas

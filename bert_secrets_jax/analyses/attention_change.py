@@ -35,7 +35,7 @@ from bert_secrets_jax.data.tasks import Text
 from bert_secrets_jax.measure.catalogue import DEFAULTS, ENTROPY, SHARE, Described, change, named
 from bert_secrets_jax.model.weights import Pretrained
 from bert_secrets_jax.names import head_name
-from bert_secrets_jax.runs.result import Finding, Result, agreement_of_grids
+from bert_secrets_jax.runs.result import Result, agreement_of_grids
 
 # The finding of how attention changes.
 ON_AVERAGE = 'change of attention, mean over heads'
@@ -124,14 +124,44 @@ class AttentionChange(Result):
             published_name='paper: BERT-base',
         ).captioned('The same by layer: mean and range of the heads.', sources)
 
-    def findings(self):
+    def _say_layer(self):
         reading, runs = next(iter(self.readings.items()))
-        found = [layer_changed_most(runs, reading), *self._on_average()]
-        published = paper.attention_change(self.subject.task)
+        return layer_changed_most(runs, reading)
+
+    def _say_average(self):
+        clear, runs = self._clear, list(self.runs.values())
+        shares = [each for each in self.statistics if each.unit == SHARE and each.name in clear]
+        if not shares:
+            return None
+        most = max(shares, key=lambda each: abs(np.subtract(*clear[each.name])))
+        numbers: dict[str, Any] = dict(zip(('before', 'after'), clear[most.name], strict=True))
+        moves = 'rises' if numbers['after'] > numbers['before'] else 'falls'
+        numbers |= {'title': most.title, 'moves': moves}
+        template = 'On average over heads, {title} {moves} from {before:.2f} to {after:.2f}'
+        if ENTROPY in clear:
+            template += ', and attention is {broader} (entropy {wide:.1f} nats, was {narrow:.1f})'
+            narrow, wide = clear[ENTROPY]
+            numbers |= {'narrow': narrow, 'wide': wide}
+            numbers['broader'] = 'broader' if wide > narrow else 'narrower'
+        said = {'template': f'{template}.', 'numbers': numbers, 'unit': SHARE, 'source': SOURCE}
+        return mean_finding(ON_AVERAGE, runs, [change(most.name)], **said)
+
+    def _say_agreement(self):
+        published, found = paper.attention_change(self.subject.task), []
         for reading, grid in self.grids.items():
             name = f'agreement with the paper, reading {reading}'
             found += agreement_of_grids(name, grid, published, source=SOURCE)
         return found
+
+    @property
+    def _clear(self) -> dict[str, tuple[float, float]]:
+        """The means before and after of what gets clearly more or less attention, by its name."""
+        runs, clear = list(self.runs.values()), {}
+        for name, each in self.changes.items():
+            if each['mean_change_low'] * each['mean_change_high'] > 0:
+                after = mean_over_runs(runs, [name]).mean
+                clear[name] = (after - each['mean_change'], after)
+        return clear
 
     def at_a_glance(self):
         if 'paper' not in self.readings:
@@ -144,29 +174,6 @@ class AttentionChange(Result):
         published = paper.attention_change(self.subject.task) is not None
         notes = ['In the paper, mostly the last two layers change.']
         return notes + ['The published figure was made by the reading "notebook".'] * published
-
-    def _on_average(self) -> list[Finding]:
-        """Return what gets clearly more or less attention, and whether attention is broader."""
-        runs, clear = list(self.runs.values()), {}
-        for name, each in self.changes.items():
-            if each['mean_change_low'] * each['mean_change_high'] > 0:
-                after = mean_over_runs(runs, [name]).mean
-                clear[name] = (after - each['mean_change'], after)
-        shares = [each for each in self.statistics if each.unit == SHARE and each.name in clear]
-        if not shares:
-            return []
-        most = max(shares, key=lambda each: abs(np.subtract(*clear[each.name])))
-        before, after = clear[most.name]
-        moves = 'rises' if after > before else 'falls'
-        numbers = {'title': most.title, 'moves': moves, 'before': before, 'after': after}
-        template = 'On average over heads, {title} {moves} from {before:.2f} to {after:.2f}'
-        if ENTROPY in clear:
-            template += ', and attention is {broader} (entropy {wide:.1f} nats, was {narrow:.1f})'
-            narrow, wide = clear[ENTROPY]
-            numbers |= {'narrow': narrow, 'wide': wide}
-            numbers['broader'] = 'broader' if wide > narrow else 'narrower'
-        said = {'template': f'{template}.', 'numbers': numbers, 'unit': SHARE, 'source': SOURCE}
-        return [mean_finding(ON_AVERAGE, runs, [change(most.name)], **said)]
 
 
 def change_statistics(reading: str) -> list[Described]:

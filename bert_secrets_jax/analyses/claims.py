@@ -92,32 +92,35 @@ class Claims(Result):
     def frames(self):
         return {'claims': verdicts_frame(self.decided)}
 
-    def findings(self):
+    def _say_how_many(self):
         found = collections.Counter(each.verdict for each in self.decided)
         parts = [filled(said, {'n': found[each]}) for each, said in _COUNTS.items() if found[each]]
         papers = dict.fromkeys(each.claim.paper for each in self.decided)
-        doubt = ''
+        return measured(
+            'claims that hold',
+            found[verdicts.HOLDS],
+            unit='claims',
+            sample=len(self.decided),
+            sample_of='claims',
+            source=', '.join(papers),
+            template='{doubt}{sample:claim|claims} of {papers}: {counts}.',
+            counts=', '.join(parts),
+            papers='the paper' if len(papers) == 1 else 'papers',
+            doubt=self._doubt,
+        )
+
+    @property
+    def _doubt(self) -> str:
         if self.unlearnt:
             seeds = ' and '.join(map(str, self.unlearnt))
-            doubt = f'Not learnt: {"seeds" if len(self.unlearnt) > 1 else "seed"} {seeds}. '
-            doubt += 'Verdicts on fine-tuned models describe noise. '
-        elif self.disabled_unlearnt:
-            doubt = 'The model whose heads were disabled has not learnt its task: verdicts on that '
-            doubt += 'describe noise. '
-        return [
-            measured(
-                'claims that hold',
-                found[verdicts.HOLDS],
-                unit='claims',
-                sample=len(self.decided),
-                sample_of='claims',
-                source=', '.join(papers),
-                template='{doubt}{sample:claim|claims} of {papers}: {counts}.',
-                counts=', '.join(parts),
-                papers='the paper' if len(papers) == 1 else 'papers',
-                doubt=doubt,
+            many = 'seeds' if len(self.unlearnt) > 1 else 'seed'
+            return f'Not learnt: {many} {seeds}. Verdicts on fine-tuned models describe noise. '
+        if self.disabled_unlearnt:
+            return (
+                'The model whose heads were disabled has not learnt its task: verdicts on that '
+                'describe noise. '
             )
-        ]
+        return ''
 
     def badges(self):
         return [
@@ -293,8 +296,7 @@ class Comparison(Result):
     def findings(self):
         found = []
         for (one, other), group in itertools.groupby(self.ranks, key=lambda which: which[:2]):
-            members = list(group)
-            what, how = 'layers', 'at the same relative depth'
+            members, what, how = list(group), 'layers', 'at the same relative depth'
             if any(self.agreements[each]['heads'] for each in members):
                 what, how = 'heads', 'within layers'
             finding = measured(

@@ -140,34 +140,36 @@ class Clusters(Result):
             f'or more ({SOURCE}).'
         )
 
-    def findings(self):
-        layers, nearest = self.layers, self.frames()['nearest'].iloc[0]
-        of = {'unit': 'nats', 'source': SOURCE}
-        most_similar = measured(
-            'most similar heads',
-            nearest.divergence,
-            where=nearest.heads,
-            sample=int(self.tables[DIVERGENCE].count),
-            sample_of='tokens',
-            template='{where} are most alike: {estimate:.2g} apart.',
-            **of,
-        )
-        # A single layer, or single heads of layers, leave nothing to compare.
-        if not np.isfinite(layers.between - layers.within):
-            return [most_similar]
+    def _say_layers(self):
+        layers = self.layers
         of_layers = measured(
             'heads of different layers less heads of one layer',
             layers.between - layers.within,
+            unit='nats',
             sample=len(self.positions),
             sample_of='heads',
             p=layers.p_value,
+            source=SOURCE,
             template='Heads of one layer are {verdict} than heads of different layers '
             '({within:.2f} apart against {between:.2f}).',
             verdict='more alike' if layers.p_value <= LEVEL else 'not clearly more alike',
             numbers=dataclasses.asdict(layers),
-            **of,
         )
-        return [of_layers, most_similar]
+        # A single layer, or single heads of layers, leave nothing to compare.
+        return of_layers if np.isfinite(of_layers.estimate) else None
+
+    def _say_nearest(self):
+        nearest = self.frames()['nearest'].iloc[0]
+        return measured(
+            'most similar heads',
+            nearest.divergence,
+            unit='nats',
+            where=nearest.heads,
+            sample=int(self.tables[DIVERGENCE].count),
+            sample_of='tokens',
+            source=SOURCE,
+            template='{where} are most alike: {estimate:.2g} apart.',
+        )
 
 
 @analysis(

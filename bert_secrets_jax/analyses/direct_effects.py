@@ -87,8 +87,8 @@ class DirectEffects(Result):
         draw = functools.partial(effects.draw_effects, *heads)
         return Figures({'direct_effects': draw}) | drawn(self, direct_effects_layers=_draw_lens)
 
-    def findings(self):
-        own = measured(
+    def _say_own(self):
+        return measured(
             'direct part of heads',
             np.array(mean_interval(self.parts['heads'])),
             unit='logits',
@@ -96,11 +96,13 @@ class DirectEffects(Result):
             margin=self.heads.intact,
             **effects.sample_of(self.heads, SOURCE),
         )
+
+    def _say_answer(self):
         mean, low, high = self._accuracy
         _, worse, _ = mean_interval(self.lens[-1] - self.lens)
         first = int(np.flatnonzero(worse <= 0)[0])
         there = {'then': mean[first], 'from': low[first], 'to': high[first], 'end': mean[-1]}
-        answer = measured(
+        return measured(
             'first layer that is not clearly worse than the last',
             first + 1,
             unit=f'of {len(mean)} layers',
@@ -109,9 +111,10 @@ class DirectEffects(Result):
             numbers=there,
             **effects.sample_of(self.heads, LENS),
         )
+
+    def _say_usual(self):
         name = 'direct paths of heads'
-        usual = effects.findings_of(self.heads, 'heads', source=SOURCE, name=name)
-        return [own, answer, *usual]
+        return list(effects.findings_of(self.heads, 'heads', source=SOURCE, name=name))
 
     def notes(self):
         return [

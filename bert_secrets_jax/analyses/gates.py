@@ -170,52 +170,70 @@ class Gates(GateRuns, Result):
             'and seed. Lines: 95 % intervals.'
         )
 
-    def findings(self):
-        share, runs, prices = self.open_share, len(self.gates), self.coefficients
-        most, last = round(float(share.max()) * runs), share == share.max()
-        fields = {'source': SOURCE, 'sample': runs, 'sample_of': 'runs'}
+    def _say_warning(self):
+        return inputs.if_not_learnt(
+            'the intact model', self.learnt, self.rounded[self.metric].sample
+        )
+
+    def _say_no_order(self):
+        if not self._last.all():
+            return None
+        return told(
+            'all heads close as often',
+            warning=True,
+            unit='runs with each head open',
+            template='Each of {heads} heads is open in {estimate} of {sample} runs (lambda '
+            'from {least:g} to {most:g}): raise lambda or epochs if none closes, and lower it '
+            'if all do.',
+            heads=self.open_share.size,
+            least=float(self.coefficients.min()),
+            most=float(self.coefficients.max()),
+            **self._runs,
+        )
+
+    def _say_sparsest(self):
         scores, best = self.rounded[self.metric], self.sparsest
-        warned = inputs.if_not_learnt('the intact model', self.learnt, scores.sample)
-        sparsest = effect_of(
+        return effect_of(
             scores,
             best,
             name=SPARSEST,
-            where=f'lambda = {prices[best]:g}',
+            where=f'lambda = {self.coefficients[best]:g}',
             # It was not tested: it was chosen for being near.
             **{'p': np.nan, 'tests': 1},
             template=_SPARSEST if np.isfinite(scores.difference[best]) else _NO_SCORE,
             kept=int(self.kept[best]),
-            heads=share.size,
+            heads=self.open_share.size,
             title=TITLES[self.metric],
             margin=100 * SMALL,
             source=SOURCE,
         )
-        if last.all():
-            no_order = told(
-                'all heads close as often',
-                warning=True,
-                estimate=most,
-                unit='runs with each head open',
-                template='Each of {heads} heads is open in {estimate} of {sample} runs (lambda '
-                'from {least:g} to {most:g}): raise lambda or epochs if none closes, and lower it '
-                'if all do.',
-                heads=share.size,
-                least=float(prices.min()),
-                most=float(prices.max()),
-                **fields,
-            )
-            return [*warned, no_order, sparsest]
-        names = [head_name(*head) for head in np.argwhere(last)]
+
+    def _say_order(self):
+        if self._last.all():
+            return None
+        names, about = [head_name(*head) for head in np.argwhere(self._last)], self._runs
         more = f' and {len(names) - _NAMED} more' if len(names) > _NAMED else ''
-        order = how_many(
+        open_in = about.pop('estimate')
+        return how_many(
             'heads that close last',
-            last,
+            self._last,
             where=', '.join(names[:_NAMED]) + more,
             template='{where} {estimate:|closes|close} last: open in {open} of {sample:run|runs}.',
-            open=most,
-            **fields,
+            open=open_in,
+            **about,
         )
-        return [*warned, sparsest, order]
+
+    @property
+    def _last(self) -> np.ndarray:
+        """Which heads [L, N] are open in most runs."""
+        return self.open_share == self.open_share.max()
+
+    @property
+    def _runs(self) -> dict[str, Any]:
+        """In how many runs these are open, as fields of a finding."""
+        runs = len(self.gates)
+        most = round(float(self.open_share.max()) * runs)
+        return {'estimate': most, 'source': SOURCE, 'sample': runs, 'sample_of': 'runs'}
 
     def gives(self):
         return {'stays': {'gates': self.open_share}}

@@ -245,41 +245,39 @@ class LookAt(Result):
             drawings['gradients'] = _draw_gradients
         return drawn(self, **drawings)
 
-    def findings(self):
-        middle, late = (layers_between(*ends, self.layers) for ends in ((6, 10), (5, 12)))
-        found = [
-            mean_finding(
-                'attention to [SEP]',
-                [self.tables],
-                ['all [SEP]'],
-                middle,
-                unit=SHARE,
-                source=f'{SOURCE}.2',
-                where=layers_named(middle.start + 1, middle.stop),
-                template='Heads give [SEP] {estimate:.0%} of the attention in {where}; BERT-base '
-                'gives more than half in {their_layers}.',
-                their_layers=layers_named(6, 10),
-            )
-        ]
-        if self.gradients is not None:
-            tables = [self.gradients.tables]
-            others = mean_over_runs(tables, [OTHERS], late).mean
-            found.append(
-                mean_finding(
-                    'gradient at [SEP]',
-                    tables,
-                    ['[SEP]'],
-                    late,
-                    unit=self.gradients.unit,
-                    source=f'{SOURCE}.2',
-                    where=f'layers from {late.start + 1} on',
-                    template='In {where}, the gradient of {loss} at [SEP] is {ratio:.2f} of that '
-                    'at other tokens.',
-                    loss=self.gradients.title,
-                    ratio=mean_over_runs(tables, ['[SEP]'], late).mean / others,
-                )
-            )
-        return found
+    def _say_no_op(self):
+        middle = layers_between(6, 10, self.layers)
+        return mean_finding(
+            'attention to [SEP]',
+            [self.tables],
+            ['all [SEP]'],
+            middle,
+            unit=SHARE,
+            source=f'{SOURCE}.2',
+            where=layers_named(middle.start + 1, middle.stop),
+            template='Heads give [SEP] {estimate:.0%} of the attention in {where}; BERT-base '
+            'gives more than half in {their_layers}.',
+            their_layers=layers_named(6, 10),
+        )
+
+    def _say_gradients(self):
+        if self.gradients is None:
+            return None
+        tables, late = [self.gradients.tables], layers_between(5, 12, self.layers)
+        return mean_finding(
+            'gradient at [SEP]',
+            tables,
+            ['[SEP]'],
+            late,
+            unit=self.gradients.unit,
+            source=f'{SOURCE}.2',
+            where=f'layers from {late.start + 1} on',
+            template='In {where}, the gradient of {loss} at [SEP] is {ratio:.2f} of that '
+            'at other tokens.',
+            loss=self.gradients.title,
+            ratio=mean_over_runs(tables, ['[SEP]'], late).mean
+            / mean_over_runs(tables, [OTHERS], late).mean,
+        )
 
     def notes(self):
         said = ['Attention to a kind of token is the sum over its tokens.']

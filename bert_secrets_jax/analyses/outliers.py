@@ -162,11 +162,11 @@ class Outliers(Result):
             drawings[name] = functools.partial(_draw_without, without=without)
         return drawn(self, **drawings)
 
-    def findings(self):
+    def _say_dimensions(self):
         found, outliers = self.found, self.found.dimensions.tolist()
         layers, width = found.scale.shape
         listed = ', '.join(map(str, outliers)) or 'none'
-        said = how_many(
+        return how_many(
             'outlier dimensions',
             np.isin(np.arange(width), outliers),
             'dimensions',
@@ -177,7 +177,9 @@ class Outliers(Result):
             sample_of='layers',
             source=SOURCE,
         )
-        lost = [
+
+    def _say_lost(self):
+        return [
             effect_of(
                 each.effects,
                 0,
@@ -192,10 +194,12 @@ class Outliers(Result):
             )
             for name, each in self._defined.items()
         ]
-        if self.loss is not None and self.loss.beyond is not None:
-            name = 'loss beyond random dimensions'
-            lost.append(effect_of(self.loss.beyond, 0, name=name, source=SOURCE))
-        return [said, *lost]
+
+    def _say_beyond(self):
+        if self.loss is None or self.loss.beyond is None:
+            return None
+        name = 'loss beyond random dimensions'
+        return effect_of(self.loss.beyond, 0, name=name, source=SOURCE)
 
     def notes(self):
         few_layers = len(self.found.scale) < self.found.at_least

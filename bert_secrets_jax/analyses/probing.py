@@ -184,11 +184,10 @@ class Probing(Result, Learning, Attachment):
             f'Treebank ({SOURCE}).'
         )
 
-    def findings(self):
-        runs = self.uas(ATTENTION.name).runs
-        sample_of = f'sentences, {runs} seeds' if runs >= FEWEST_RUNS else 'sentences'
-        fields = {'sample': len(self.words), 'sample_of': sample_of, 'source': SOURCE}
-        warning = told(
+    def _say_warning(self):
+        if not self.unlearnt:
+            return None
+        return told(
             'not above right-branching',
             estimate=len(self.unlearnt),
             unit='probes',
@@ -196,11 +195,13 @@ class Probing(Result, Learning, Attachment):
             which=' and '.join(self.unlearnt),
             steps=self.steps,
             warning=True,
-            **fields,
+            **self._sample,
         )
+
+    def _say_score(self):
         others = (RANDOM_WORDS, RANDOM_ATTENTION, RIGHT_BRANCHING)
         other = next(name for name in others if name in self.right)
-        score = measured(
+        return measured(
             f'UAS of {ATTENTION.name}',
             self._points(ATTENTION.name),
             unit='% of words',
@@ -209,9 +210,14 @@ class Probing(Result, Learning, Attachment):
             published=PUBLISHED[ATTENTION.name],
             other=other,
             theirs=self._points(other)[0],
-            **fields,
+            **self._sample,
         )
-        return [warning, score] if self.unlearnt else [score]
+
+    @property
+    def _sample(self) -> dict[str, Any]:
+        runs = self.uas(ATTENTION.name).runs
+        sample_of = f'sentences, {runs} seeds' if runs >= FEWEST_RUNS else 'sentences'
+        return {'sample': len(self.words), 'sample_of': sample_of, 'source': SOURCE}
 
     def notes(self):
         no_words, random = math.isnan(self.unknown), RANDOM_ATTENTION in self.right

@@ -165,21 +165,24 @@ class SyntaxHeads(RelationHeads, Result):
             f'{of_others}.'
         )
 
-    def findings(self):
-        place, better = self._order[0], self.finds[self.places][:-1]
-        best, relation = self.best[place], self.relations[place]
-        beyond = links.beyond(self.kinds) if self.kinds else 'the best offset'
-        doubt = '' if self.finds[place, *best] else ', which {beyond} may explain'
-        fields = {'source': SOURCE, 'sample_of': 'links', 'beyond': beyond}
+    def _say_count(self):
+        better = self.finds[self.places][:-1]
         count = how_many(
             'relations with a head',
             better,
             'relations',
             sample=int(self.dev.links[-1]),
             template='Heads find {estimate} {unit} beyond {beyond}.',
-            **fields,
+            **self._about,
         )
-        head = extreme(
+        # With too few links of each kind, there are only all of them.
+        return count if better.size else None
+
+    def _say_best_head(self):
+        place = self._order[0]
+        best, relation = self.best[place], self.relations[place]
+        doubt = '' if self.finds[place, *best] else ', which {beyond} may explain'
+        return extreme(
             f'{relation}: best head',
             best[:2],
             shares_found(self.dev, self.places)[:, place],
@@ -190,10 +193,13 @@ class SyntaxHeads(RelationHeads, Result):
             relation=plain_relation(relation),
             offset=int(self.offsets[place]),
             baseline=float(self.dev.baseline[place]),
-            **fields,
+            **self._about,
         )
-        # With too few links of each kind, there are only all of them.
-        return [count, head] if better.size else [head]
+
+    @property
+    def _about(self) -> dict[str, Any]:
+        beyond = links.beyond(self.kinds) if self.kinds else 'the best offset'
+        return {'source': SOURCE, 'sample_of': 'links', 'beyond': beyond}
 
     def notes(self):
         sometimes = {

@@ -5,7 +5,6 @@ Shapes: P pairs of texts, T and S tokens of the two texts of a pair.
 
 import functools
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import numpy as np
 from jaxtyping import Float
@@ -30,7 +29,7 @@ MOST_ERROR = 0.01
 # In shorter texts there is nothing to rank.
 _FEWEST = 3
 _BOTH = 'interaction by deletion'
-_PAIRS = 'pairs of texts'
+_ABOUT = {'sample_of': 'pairs of texts', 'source': SOURCE}
 # The means over pairs of texts, and their sentences.
 _MEANS = {
     f'agreement with the {_BOTH}': 'Contributions rank pairs of tokens as deletion does by '
@@ -104,33 +103,32 @@ class TokenPairs(Result):
             'does beyond deleting each.'
         )
 
-    def findings(self):
-        values = self.measures
-        about: dict[str, Any] = {'sample_of': _PAIRS, 'source': SOURCE}
-        error = np.abs(values['error'])
-        worst = error / np.maximum(np.abs(values['similarity']), 1)
-        found = []
-        if (worst > MOST_ERROR).any():
-            found.append(
-                measured(
-                    'contributions do not sum to the similarity',
-                    error[worst.argmax()],
-                    unit=self.similarity,
-                    sample=len(worst),
-                    warning=True,
-                    template='Contributions miss a similarity by {estimate:.2g}: take more steps, '
-                    'or a later layer than {layer}.',
-                    layer=self.layer,
-                    **about,
-                )
-            )
+    def _say_warning(self):
+        error = np.abs(self.measures['error'])
+        worst = error / np.maximum(np.abs(self.measures['similarity']), 1)
+        if not (worst > MOST_ERROR).any():
+            return None
+        return measured(
+            'contributions do not sum to the similarity',
+            error[worst.argmax()],
+            unit=self.similarity,
+            sample=len(worst),
+            warning=True,
+            template='Contributions miss a similarity by {estimate:.2g}: take more steps, '
+            'or a later layer than {layer}.',
+            layer=self.layer,
+            **_ABOUT,
+        )
+
+    def _say_means(self):
+        values, found = self.measures, []
         agreement = values['agreement'], "Spearman's rank correlation"
         alike = values['same_token'] - values['other_tokens'], self.similarity
         for (name, template), (each, unit) in zip(_MEANS.items(), (agreement, alike), strict=True):
             known = each[~np.isnan(each)]
             if len(known):
-                ends, about['sample'] = np.array(mean_interval(known)), len(known)
-                found.append(measured(name, ends, unit=unit, null=0.0, template=template, **about))
+                said = {'unit': unit, 'sample': len(known), 'null': 0.0, 'template': template}
+                found.append(measured(name, np.array(mean_interval(known)), **said, **_ABOUT))
         return found
 
     def notes(self):

@@ -167,8 +167,8 @@ class WhereItChanges(Result):
             'By schedule, mean over seeds: each line as a share of its greatest layer.'
         )
 
-    def findings(self):
-        warnings, compared, so = [], self.compared, 'this schedule is left out'
+    def _say_warnings(self):
+        warnings, so = [], 'this schedule is left out'
         for name in self.changes:
             tuned = self.tuned[name]
             if not _taught(tuned):
@@ -178,15 +178,16 @@ class WhereItChanges(Result):
                     which, (tuned.tested, *reached), tuned.dev_examples, so=so
                 )
                 warnings.append(dataclasses.replace(warned, name=f'{warned.name}: {name}'))
-            elif name not in compared:
+            elif name not in self.compared:
                 said = 'Under {schedule}, no map changed, as if only the head learnt: {so}.'
                 about = {'unit': 'change', 'source': SOURCE, 'warning': True, 'template': said}
                 warnings.append(
                     measured(f'no map changed: {name}', 0, **about, schedule=name, so=so)
                 )
-        if not compared:
-            return warnings
-        alone = [each for name in compared for each in last_layers(self.changes[name])]
+        return warnings
+
+    def _say_general(self):
+        alone = [each for name in self.compared for each in last_layers(self.changes[name])]
         known = [each.verdict for each in alone if each.population == verdicts.MOST_FINETUNINGS]
         held, refuted = map(known.count, (verdicts.HOLDS, verdicts.DOES_NOT_HOLD))
         decides = 'decides it' if held and refuted else 'may decide it'
@@ -201,10 +202,9 @@ class WhereItChanges(Result):
             source=SOURCE,
             template='The last two layers change most under {estimate:.0f} of {sample:schedule|'
             'schedules} and not under {refuted}: the schedule {decides}.',
-            refuted=refuted,
-            decides=decides,
+            **{'refuted': refuted, 'decides': decides},
         )
-        return [*warnings, general]
+        return general if alone else None
 
 
 def _taught(tuned: Finetuned) -> bool:

@@ -31,6 +31,13 @@ LinkTable = Int[np.ndarray, 'E P 3']
 Kind = Literal['elsewhere', 'moved', 'positions', 'classes']
 KINDS: tuple[Kind, ...] = ('elsewhere', 'moved', 'positions', 'classes')
 ELSEWHERE, MOVED, POSITIONS, CLASSES = KINDS
+# Words for the places of each kind, in sentences.
+PLACES = {
+    ELSEWHERE: 'at random places',
+    MOVED: 'at the same distances elsewhere',
+    POSITIONS: 'at the same positions of other inputs',
+    CLASSES: 'by position and word class alone',
+}
 
 _ALIKE = 0.2  # by how much two lengths differ at most that are alike
 _FEWEST = 5  # places of other inputs for a link: the mean of fewer is hardly known

@@ -284,13 +284,25 @@ class Result:
 
         That of a name is drawn by the method `_draw_NAME`, if there is one.
         """
-        found = (name for kind in type(self).__mro__[::-1] for name in vars(kind))
-        draws = {name: getattr(self, name) for name in found if name.startswith('_draw_')}
-        return Figures({name.removeprefix('_draw_'): draw for name, draw in draws.items()})
+        return Figures(self._methods('_draw_'))
 
     def findings(self) -> list[Finding]:
-        """Return the findings: numbers with unit, interval, sample and sentence."""
-        return []
+        """Return the findings: numbers with unit, interval, sample and sentence.
+
+        Each method `_say_NAME` returns one, a list of them, or None, in the order of the page.
+        """
+        said = [say() for say in self._methods('_say_').values()]
+        found = [each if isinstance(each, list) else [each] for each in said]
+        return [each for some in found for each in some if each is not None]
+
+    def _methods(self, prefix: str) -> dict[str, Callable[[], Any]]:
+        """Return the methods that begin so, by the rest of their names, in their order."""
+        names = dict.fromkeys(name for kind in type(self).__mro__[::-1] for name in vars(kind))
+        return {
+            name.removeprefix(prefix): getattr(self, name)
+            for name in names
+            if name.startswith(prefix)
+        }
 
     def notes(self) -> list[str]:
         """Return sentences without numbers on how to read the result."""

@@ -16,8 +16,6 @@ from bert_secrets_jax.measure.catalogue import (
     Described,
     collect,
     compare,
-    measure,
-    measure_change,
     named,
     relation,
 )
@@ -138,11 +136,11 @@ def test_a_function_of_several_statistics_is_computed_once(pretrained, annotated
         for part, name in enumerate(['mine', 'also mine'])
     ]
     batches = bucket(annotated, max_length=16)
-    measure_change(pretrained, pretrained, batches, described)
+    compare(pretrained, pretrained, batches, described)
     alone = {'entropy': statistics.entropy, 'confidence': statistics.confidence}
     alone = collect(pretrained, batches, alone, keep_values=True)
     for found in (
-        measure(pretrained, batches, [*described, named('noun')], keep_values=True),
+        collect(pretrained, batches, [*described, named('noun')], keep_values=True),
         collect(pretrained, batches, {each.name: each for each in described}, keep_values=True),
     ):
         for name, expected in zip(('mine', 'also mine'), alone.values(), strict=True):

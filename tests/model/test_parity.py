@@ -65,16 +65,15 @@ def test_equals_pytorch(reference, output, what):
     directory, batch, expected, atol = reference
     actual, wanted = np.asarray(getattr(output, what)), expected[what]
     assert actual.shape == wanted.shape
-    # Where LayerNorm comes first, hidden states are sums without a bound. Where a layer multiplies
-    # two projections, so are what it normalises. A small element is then a difference of large
-    # ones, and rounds as these do: up to 7.3e-6 from float64, by the processor (values up to 4).
-    config = read_config(json.loads((directory / 'config.json').read_text()))
-    config = BertConfig(**config, add_pooler=False)
+    # Where LayerNorm comes first, or a layer multiplies two projections, states are sums without a
+    # bound. Small elements, differences of large ones, round as these do: here by up to 7.3e-6.
+    config = json.loads((directory / 'config.json').read_text())
+    config = BertConfig(**read_config(config), add_pooler=False)
     sums = config.family.norm_first or config.family.gated
     if what in ('hidden_states', 'attentions'):
         actual, wanted = of_real_tokens(config, batch, actual, wanted)
-    scale = 1e-6 * np.abs(wanted).max() if what == 'hidden_states' and sums else 0
-    np.testing.assert_allclose(actual, wanted, atol=atol[what] + scale, rtol=0)
+    rounding = atol[what] + (what == 'hidden_states' and sums) * 1e-6 * np.abs(wanted).max()
+    np.testing.assert_allclose(actual, wanted, atol=rounding, rtol=0)
 
 
 def test_a_wrong_constant_would_be_noticed(reference):

@@ -27,6 +27,7 @@ from bert_secrets_jax.measure.links import (
     LinkTest,
     offset_histogram,
 )
+from bert_secrets_jax.measure.places import PLACES
 from bert_secrets_jax.names import head_name
 from bert_secrets_jax.runs.result import (
     Finding,
@@ -40,12 +41,6 @@ from bert_secrets_jax.runs.result import (
 )
 
 UNIT = 'share of attention'
-PLACES = {
-    ELSEWHERE: 'at random places',
-    MOVED: 'at the same distances elsewhere',
-    POSITIONS: 'at the same positions of other inputs',
-    CLASSES: 'by position and word class alone',
-}
 # The reasons why a head may do no better than at such places.
 _REASONS = {ELSEWHERE: 'chance', MOVED: 'distance', POSITIONS: 'position', CLASSES: 'word class'}
 _CIRCLES = 'Circles: more than between unlinked words of like distance, position and class.'
@@ -204,18 +199,14 @@ def findings_of(tests: Tests, source: str) -> list[Finding]:
 
 
 def _top(test: LinkTest, of: Mapping[str, Any]) -> Finding:
-    head, numbers, template = test.top, {}, '{where} looks from {title} ({estimate:.2f})'
-    known = [
-        kind
-        for kind in kinds_of(test)
-        if test.nulls[kind].links and not np.isnan(test.nulls[kind].mean[head])
-    ]
+    head, nulls = test.top, {_REASONS[kind]: test.nulls[kind] for kind in kinds_of(test)}
+    numbers, template = {}, '{where} looks from {title} ({estimate:.2f})'
+    known = [why for why, null in nulls.items() if null.links and not np.isnan(null.mean[head])]
     if known:
-        kind = max(known, key=lambda kind: test.nulls[kind].familywise[head])
-        null = test.nulls[kind]
-        template += f', {{more}} than {_REASONS[kind]} explains ({{mean:.2f}})'
-        more = 'more' if null.above[head] else 'not clearly more'
-        numbers = {'more': more, 'mean': float(null.mean[head])}
+        why = max(known, key=lambda why: nulls[why].familywise[head])
+        template += f', {{more}} than {why} explains ({{mean:.2f}})'
+        more = 'more' if nulls[why].above[head] else 'not clearly more'
+        numbers = {'more': more, 'mean': float(nulls[why].mean[head])}
     return extreme(
         f'{of["title"]}: top head',
         head,

@@ -9,10 +9,10 @@ from collections.abc import Mapping
 import numpy as np
 from jaxtyping import Float32
 
-from bert_secrets_jax.analyses.common.links import PLACES
 from bert_secrets_jax.analyses.verdicts import claims, verdict
 from bert_secrets_jax.analyses.verdicts.verdict import Claim, Verdict
 from bert_secrets_jax.measure.links import MOVED, POSITIONS, LinkTest
+from bert_secrets_jax.measure.places import PLACES
 from bert_secrets_jax.measure.tables import HeadTable
 from bert_secrets_jax.names import head_name
 from bert_secrets_jax.probes.evaluation import scores
