@@ -50,9 +50,7 @@ Comparison = Callable[[Maps, Maps, Marks], Result]
 
 
 @functools.cache
-def attention_to(
-    name: str, *, reading: Reading = 'paper', among: str | None = None, of_cls: bool = False
-) -> Statistic:
+def attention_to(name: str, *, reading: Reading = 'paper', among: str | None = None) -> Statistic:
     """Return the statistic "attention to tokens of type `name`" (the paper, section 4.4).
 
     The score of a token is the attention that it gets, averaged over all query tokens ("sum over
@@ -66,22 +64,18 @@ def attention_to(
         without a token of type `name` it counts with 0. None counts only examples that have the
         type itself, as in the paper. The authors' notebook counted every example ('token'), and for
         negation those that have one as a substring.
-      of_cls: Whether the score is the attention of [CLS] alone (section 4.5, Figure 7).
     """
     check_name('reading', reading, READINGS)
 
     def statistic(attentions: Maps, marks: Marks) -> Result:
+        score = _mean_over_queries(attentions, marks['token'])
         marked = _read(marks, reading)[name]
-        weight = _has_any(marks[among] if among else marked)
-        if of_cls:
-            return _greatest(_from_cls(attentions, marks), marked), _has_any(marks['cls']) * weight
-        return _greatest(_mean_over_queries(attentions, marks['token']), marked), weight
+        return _greatest(score, marked), _has_any(marks[among] if among else marked)
 
-    statistic.__name__ = f'attention_to_{name}' + '_of_cls' * of_cls
+    statistic.__name__ = f'attention_to_{name}'
     return statistic
 
 
-cls_to = functools.partial(attention_to, of_cls=True)
 to_cls = attention_to('cls')
 to_sep = attention_to('sep')
 
@@ -117,6 +111,24 @@ def to_special(attentions: Maps, marks: Marks) -> Result:
     score = _mean_over_queries(attentions, marks['token'])
     special = (marks['cls'] | marks['sep']).astype(score.dtype)
     return product('LNS,S->LN', score, special), jnp.float32(1)
+
+
+@functools.cache
+def cls_to(name: str, *, reading: Reading = 'paper') -> Statistic:
+    """Return the statistic "attention of [CLS] to tokens of type `name`" (section 4.5, Figure 7).
+
+    If several tokens are of the type, the greatest attention counts. Examples without any are left
+    out. The arguments are as in `attention_to`.
+    """
+    check_name('reading', reading, READINGS)
+
+    def statistic(attentions: Maps, marks: Marks) -> Result:
+        marked = _read(marks, reading)[name]
+        weight = _has_any(marks['cls']) * _has_any(marked)
+        return _greatest(_from_cls(attentions, marks), marked), weight
+
+    statistic.__name__ = f'cls_to_{name}'
+    return statistic
 
 
 @functools.cache
@@ -229,56 +241,46 @@ def _word_marks(marks: dict, words: Int[Array, ' T']) -> Marks:
     return type(marks)(by_word)
 
 
-@functools.cache
-def to_offset(offset: int) -> Statistic:
-    """Return the statistic "attention to the token at an offset", averaged over tokens.
+def to_self(attentions: Maps, marks: Marks) -> Result:
+    """Attention of a token to itself, averaged over tokens (Clark et al. 2019, section 3)."""
+    return _at_offset(attentions, marks, 0)
 
-    The offset 0 is the token itself (Clark et al. 2019, section 3). To the previous token, -1, and
-    to the next one it is at most (T - 1) / T, since one token has none.
+
+def to_previous(attentions: Maps, marks: Marks) -> Result:
+    """Attention to the previous token, as `to_self`; at most (T - 1) / T, since one has none."""
+    return _at_offset(attentions, marks, -1)
+
+
+def to_next(attentions: Maps, marks: Marks) -> Result:
+    """Attention to the next token, as `to_self`; at most (T - 1) / T, since one has none."""
+    return _at_offset(attentions, marks, 1)
+
+
+def entropy(attentions: Maps, marks: Marks) -> Result:
+    """Entropy of attention in nats, averaged over tokens (Clark et al. 2019, section 3.3).
+
+    It is 0 if all attention is on one token, and log(T) if it is spread evenly. Differs from Clark
+    et al.'s code, which smooths the probabilities to avoid log(0) (`smoothed_entropy`).
     """
-
-    def statistic(attentions: Maps, marks: Marks) -> Result:
-        # A TPU would transpose all maps to take few of their cells, and a CPU is slow to read them
-        # all.
-        received = jax.lax.platform_dependent(
-            attentions,
-            cpu=functools.partial(_taken_diagonal, offset=offset),
-            default=functools.partial(_summed_diagonal, offset=offset),
-        )
-        return _over_queries(received, marks['token'])
-
-    return statistic
+    return _over_queries(entropies(attentions), marks['token'])
 
 
-to_self, to_previous, to_next = map(to_offset, (0, -1, 1))
+def entropy_of_cls(attentions: Maps, marks: Marks) -> Result:
+    """Entropy of the attention of [CLS] in nats (Clark et al. 2019, section 3.3, Figure 4)."""
+    return entropies(_from_cls(attentions, marks)), _has_any(marks['cls'])
 
 
-@functools.cache
-def entropy_of(*, of_cls: bool = False, smoothing: float = 0) -> Statistic:
-    """Return the statistic "entropy of attention in nats", of [CLS] or averaged over tokens.
+def smoothed_entropy(attentions: Maps, marks: Marks) -> Result:
+    """Entropy of smoothed attention in nats, averaged over tokens, as in Clark et al.'s code.
 
-    It is 0 if all attention is on one token, and log(T) if it is spread evenly (Clark et al. 2019,
-    section 3.3, Figure 4). Their code avoids log(0): of each row, a share (`smoothing`) of 0.0001
-    is spread evenly over the tokens.
+    The probabilities are 0.9999 of the attention plus 0.0001 that is spread evenly over the tokens.
     """
-
-    def statistic(attentions: Maps, marks: Marks) -> Result:
-        rows = _from_cls(attentions, marks) if of_cls else attentions
-        if smoothing:
-            token = marks['token'].astype(rows.dtype)
-            even = token / jnp.maximum(token.sum(), 1)
-            even = even.reshape(*[1] * (rows.ndim - 1), -1)
-            rows = (1 - smoothing) * rows + smoothing * even
-        if of_cls:
-            return entropies(rows), _has_any(marks['cls'])
-        return _over_queries(entropies(rows), marks['token'])
-
-    return statistic
+    return _over_queries(entropies(_smoothed(attentions, marks)), marks['token'])
 
 
-entropy, entropy_of_cls = entropy_of(), entropy_of(of_cls=True)
-smoothed_entropy = entropy_of(smoothing=_SMOOTHING)
-smoothed_entropy_of_cls = entropy_of(of_cls=True, smoothing=_SMOOTHING)
+def smoothed_entropy_of_cls(attentions: Maps, marks: Marks) -> Result:
+    """Entropy of the smoothed attention of [CLS] in nats, as in Clark et al.'s code."""
+    return entropies(_smoothed(_from_cls(attentions, marks), marks)), _has_any(marks['cls'])
 
 
 def confidence(attentions: Maps, marks: Marks) -> Result:
@@ -292,27 +294,32 @@ def confidence(attentions: Maps, marks: Marks) -> Result:
     return _over_queries(greatest, marks['token'] & ~ends)
 
 
-@functools.cache
-def greatest_at(where: str | int) -> Statistic:
-    """Return the share of tokens whose greatest attention is to marked tokens, or at an offset.
+def greatest_at_previous(attentions: Maps, marks: Marks) -> Result:
+    """Share of tokens whose greatest attention is to the token before (Voita et al. 2019, 5.1).
 
-    The offset -1 is the token before (Voita et al. 2019, 5.1). [CLS] and [SEP] may receive it, and
-    do not count among the tokens that attend. Examples without a marked token are left out.
+    [CLS] and [SEP] may receive it, and do not count among the tokens that attend.
+    """
+    return _greatest_at(attentions, marks, -1)
+
+
+def greatest_at_next(attentions: Maps, marks: Marks) -> Result:
+    """Share of tokens whose greatest attention is to the token after, as `greatest_at_previous`."""
+    return _greatest_at(attentions, marks, 1)
+
+
+@functools.cache
+def greatest_at(name: str) -> Statistic:
+    """Return the share of tokens whose greatest attention is to a token of a type among the marks.
+
+    All else is as in `greatest_at_previous`. Examples without the type are left out.
     """
 
     def statistic(attentions: Maps, marks: Marks) -> Result:
-        ordinary = marks['token'] & ~marks['cls'] & ~marks['sep']
-        greatest, weight = attentions.argmax(axis=-1), _has_any(ordinary)
-        if isinstance(where, str):
-            hit, weight = marks[where][greatest], weight * _has_any(marks[where])
-        else:
-            hit = greatest - jnp.arange(attentions.shape[-2])[None, None] == where
-        return _over_queries(hit.astype(attentions.dtype), ordinary)[0], weight
+        marked, ordinary = marks[name], _ordinary(marks)
+        hit = marked[attentions.argmax(axis=-1)].astype(attentions.dtype)
+        return _over_queries(hit, ordinary)[0], _has_any(marked) * _has_any(ordinary)
 
     return statistic
-
-
-greatest_at_previous, greatest_at_next = map(greatest_at, (-1, 1))
 
 
 def uniform_entropy(attentions: Maps, marks: Marks) -> Result:
@@ -407,6 +414,16 @@ def _product(before: Maps, after: Maps) -> Float[Array, 'L N']:
     return (before * after).sum(axis=(-2, -1))
 
 
+def _at_offset(attentions: Maps, marks: Marks, offset: int) -> Result:
+    # A TPU would transpose all maps to take few of their cells, and a CPU is slow to read them all.
+    received = jax.lax.platform_dependent(
+        attentions,
+        cpu=functools.partial(_taken_diagonal, offset=offset),
+        default=functools.partial(_summed_diagonal, offset=offset),
+    )
+    return _over_queries(received, marks['token'])
+
+
 def _taken_diagonal(attentions: Maps, offset: int) -> Float[Array, 'L N T']:
     diagonal = jnp.diagonal(attentions, offset, axis1=-2, axis2=-1)
     # The diagonal above the main one starts at query 0, the one below it at query 1.
@@ -418,8 +435,26 @@ def _summed_diagonal(attentions: Maps, offset: int) -> Float[Array, 'L N T']:
     return jnp.where(cells[None, None], attentions, 0).sum(axis=-1)
 
 
+def _ordinary(marks: Marks) -> Bool[Array, ' T']:
+    return marks['token'] & ~marks['cls'] & ~marks['sep']
+
+
+def _greatest_at(attentions: Maps, marks: Marks, offset: int) -> Result:
+    ordinary = _ordinary(marks)
+    offsets = attentions.argmax(axis=-1) - jnp.arange(attentions.shape[-2])[None, None]
+    hit = (offsets == offset).astype(attentions.dtype)
+    return _over_queries(hit, ordinary)[0], _has_any(ordinary)
+
+
 def _from_cls(attentions: Maps, marks: Marks) -> Float[Array, 'L N S']:
     return attentions[:, :, jnp.argmax(marks['cls'])]
+
+
+def _smoothed(rows: Float[Array, 'L N *T S'], marks: Marks) -> Float[Array, 'L N *T S']:
+    """Spread a share of each row evenly over the real tokens."""
+    token = marks['token'].astype(rows.dtype)
+    even = token / jnp.maximum(token.sum(), 1)
+    return (1 - _SMOOTHING) * rows + _SMOOTHING * even.reshape(*[1] * (rows.ndim - 1), -1)
 
 
 def entropies(rows: Float[Array, '*any S']) -> Float[Array, '*any']:
