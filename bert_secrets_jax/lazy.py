@@ -5,6 +5,7 @@ many again, and nobody uses all of them in one session.
 """
 
 import ast
+import functools
 import importlib
 import pathlib
 import sys
@@ -15,6 +16,9 @@ from typing import Any
 from bert_secrets_jax import extras
 from bert_secrets_jax.arguments import checked
 
+# A function with two public names is the same under both.
+_checked = functools.cache(checked)
+
 
 def door(package: str, value: Any) -> Any:
     """Return a public value; if it is a function, as one that checks what users give it.
@@ -22,7 +26,7 @@ def door(package: str, value: Any) -> Any:
     The package itself imports from modules, where nothing is checked again.
     """
     if isinstance(value, types.FunctionType):
-        value = checked(value)
+        value = _checked(value)
         # By this name it is found again where it is pickled.
         value.__module__ = package
     return value

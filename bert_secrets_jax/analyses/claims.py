@@ -166,7 +166,7 @@ class Comparison(Result):
     over_tasks: Mapping[str, tuple[Verdict, ...]]
     grids: Mapping[str, Mapping[str, np.ndarray]]
     agreements: Mapping[Which, Mapping[str, Any]]
-    missing: Mapping[str, tuple[str, ...]]
+    missing: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
 
     @property
     def ranks(self) -> dict[Which, float]:

@@ -17,6 +17,7 @@ from bert_secrets_jax.ablation.masks import describe, single_heads, with_intact
 from bert_secrets_jax.analyses.common import inputs
 from bert_secrets_jax.analyses.common.disabling import checked_metrics
 from bert_secrets_jax.analyses.common.effects import findings_of, loss_effects
+from bert_secrets_jax.analyses.common.inputs import unless_noise
 from bert_secrets_jax.analyses.common.tables import grids_frame
 from bert_secrets_jax.analyses.declaration import analysis
 from bert_secrets_jax.compute import Compute
@@ -119,7 +120,7 @@ class Importance(Result):
 
     def findings(self):
         warned = inputs.if_not_learnt('the model', self.learnt, self.loss.sample)
-        found = inputs.unless_noise([*warned, *findings_of(self.loss, 'heads', source=SOURCE)])
+        found = unless_noise([*warned, *findings_of(self.loss, 'heads', source=SOURCE)])
         known = {name: each for name, each in self.agreement.items() if not np.isnan(each.rank)}
         if not known:
             return found

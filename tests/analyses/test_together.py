@@ -66,7 +66,7 @@ def test_the_table_of_tasks():
         for task, p in (('MRPC', 0.04), ('RTE', 0.6))
     }
     over = {'tiny': (claims.not_measured(claims.SAME_HEADS, 'two tasks'),)}
-    frames = bs.analyses.Comparison({}, verdicts, over, {}, ()).frames()
+    frames = bs.analyses.Comparison({}, verdicts, over, {}, {}).frames()
     wide, every = frames['claims'].set_index('claim'), frames['claims_corrected']
     assert list(wide.loc[strong.text, ['MRPC', 'RTE']]) == ['holds (p = 1e-06; 8e-06)'] * 2
     assert wide.loc[weak.text, 'MRPC'] == 'undecided (p = 0.04; 0.16)'
