@@ -97,60 +97,6 @@ class Gates(GateRuns, Result):
         near = loss <= SMALL + 1e-9
         return int(np.lexsort((loss, kept, ~near) if near.any() else (kept, loss))[0])
 
-    def frames(self):
-        gates, share = self.gates, self.open_share
-        prices = {each: self.coefficients == each for each in np.unique(self.coefficients).tolist()}
-        # From 1; a head that never closes has no place.
-        places = 1.0 + (share < share[..., None, None]).sum(axis=(2, 3))
-        closed = np.stack([(gates[runs] == 0).mean(axis=0) >= 0.5 for runs in prices.values()])
-        least = np.array([*prices])[closed.argmax(axis=0)]
-        heads = {
-            'order': np.where(share < 1, places, np.nan),
-            'closes_at_lambda': np.where(closed.any(axis=0), least, np.nan),
-            'share_of_runs_open': share,
-        }
-        for price, runs in prices.items():
-            heads[f'gate_at_lambda_{price:.12g}'] = gates[runs].mean(axis=0)
-        scores = {
-            column.format(which): [scale * getattr(each, name) for each in compared.values()]
-            for which, compared in (('gated', self.gated), ('rounded', self.rounded))
-            for column, (name, scale) in _COMPARED.items()
-        }
-        return {
-            'runs': table(
-                f'Each run, of {share.size} heads: open are those whose gate is not 0, and kept '
-                'those whose gate is at least one half.',
-                metric=np.array([*self.rounded])[:, None],
-                **{'lambda': self.coefficients},
-                seed=self.seeds,
-                heads_open=self.open,
-                heads_kept=self.kept,
-                expected_open=self.expected_open[:, -1],
-                share_converged=np.isin(gates, (0, 1)).mean(axis=(1, 2)),
-                score_intact_points=[[100 * each.intact] for each in self.rounded.values()],
-                **scores,
-            ),
-            'heads': grids_frame(
-                heads,
-                'Each head: its place in the order of closing, the least price (lambda) that '
-                'closes it in half of the seeds, and its mean gates.',
-            ),
-            'values': grids_frame(
-                {'log_alpha': self.log_alpha, 'gate': gates},
-                'The gate of every head in every run.',
-                by={'lambda': self.coefficients, 'seed': self.seeds},
-            ),
-            'course': table(
-                'The expected number of open heads after a step, and the mean loss since the row '
-                'before.',
-                **{'lambda': self.coefficients[:, None]},
-                seed=self.seeds[:, None],
-                step=self.steps,
-                expected_open=self.expected_open,
-                loss=self.losses,
-            ),
-        }
-
     def _draw_scores(self):
         metric, points = self.metric, {}
         for name, heads, found in (
@@ -369,9 +315,66 @@ def assess_gates(gated: Gated, metrics: Sequence[str], *, seed: int) -> Gates:
             for metric in metrics
         }
 
-    return Gates(
+    found = Gates(
         gated=compared(gated.gated),
         rounded=compared(gated.rounded),
         learnt=inputs.learning_test(metrics, gated.intact.shape[-1], intact, labels),
         **{field.name: getattr(gated, field.name) for field in dataclasses.fields(GateRuns)},
     )
+    return found.with_frames(_tables(found))
+
+
+def _tables(found: Gates):
+    """Return the tables of runs, of heads, of each gate, and of the course of training."""
+    gates, share = found.gates, found.open_share
+    prices = {each: found.coefficients == each for each in np.unique(found.coefficients).tolist()}
+    # From 1; a head that never closes has no place.
+    places = 1.0 + (share < share[..., None, None]).sum(axis=(2, 3))
+    closed = np.stack([(gates[runs] == 0).mean(axis=0) >= 0.5 for runs in prices.values()])
+    least = np.array([*prices])[closed.argmax(axis=0)]
+    heads = {
+        'order': np.where(share < 1, places, np.nan),
+        'closes_at_lambda': np.where(closed.any(axis=0), least, np.nan),
+        'share_of_runs_open': share,
+    }
+    for price, runs in prices.items():
+        heads[f'gate_at_lambda_{price:.12g}'] = gates[runs].mean(axis=0)
+    scores = {
+        column.format(which): [scale * getattr(each, name) for each in compared.values()]
+        for which, compared in (('gated', found.gated), ('rounded', found.rounded))
+        for column, (name, scale) in _COMPARED.items()
+    }
+    return {
+        'runs': table(
+            f'Each run, of {share.size} heads: open are those whose gate is not 0, and kept '
+            'those whose gate is at least one half.',
+            metric=np.array([*found.rounded])[:, None],
+            **{'lambda': found.coefficients},
+            seed=found.seeds,
+            heads_open=found.open,
+            heads_kept=found.kept,
+            expected_open=found.expected_open[:, -1],
+            share_converged=np.isin(gates, (0, 1)).mean(axis=(1, 2)),
+            score_intact_points=[[100 * each.intact] for each in found.rounded.values()],
+            **scores,
+        ),
+        'heads': grids_frame(
+            heads,
+            'Each head: its place in the order of closing, the least price (lambda) that '
+            'closes it in half of the seeds, and its mean gates.',
+        ),
+        'values': grids_frame(
+            {'log_alpha': found.log_alpha, 'gate': gates},
+            'The gate of every head in every run.',
+            by={'lambda': found.coefficients, 'seed': found.seeds},
+        ),
+        'course': table(
+            'The expected number of open heads after a step, and the mean loss since the row '
+            'before.',
+            **{'lambda': found.coefficients[:, None]},
+            seed=found.seeds[:, None],
+            step=found.steps,
+            expected_open=found.expected_open,
+            loss=found.losses,
+        ),
+    }

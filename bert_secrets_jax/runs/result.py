@@ -11,7 +11,7 @@ import re
 import urllib.parse
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, ClassVar, dataclass_transform
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, dataclass_transform
 
 import numpy as np
 
@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from bert_secrets_jax.measure.token_maps import TokenMaps
     from bert_secrets_jax.plots import Figure
     from bert_secrets_jax.runs.verdict import Verdict
+
+Kind = TypeVar('Kind', bound='Result')
 
 
 # How an atlas draws the marks of heads.
@@ -247,6 +249,46 @@ def class_title(kind: type) -> str:
     return re.sub(r'(?<=[a-z])(?=[A-Z])', ' ', kind.__name__).capitalize()
 
 
+@dataclasses.dataclass(frozen=True)
+class Labelled:
+    """A table of a result: its columns with their names, as it is kept and as a pandas frame.
+
+    Attributes:
+      columns: The numbers or texts of all rows, by the name of the column.
+      caption: The sentence that describes the table.
+      colours: The columns by which a page may colour heads or layers, if any.
+      shown: The columns that a person reads, if not all.
+    """
+
+    columns: Mapping[str, Any]
+    caption: str = ''
+    colours: Colours | None = None
+    shown: Sequence[str] = ()
+
+    @classmethod
+    def of(cls, frame: 'pandas.DataFrame') -> 'Labelled':
+        """Return the table of a frame that `framed` returned."""
+        columns = {
+            str(name): each.to_numpy() if each.dtype.kind in 'biuf' else each.tolist()
+            for name, each in frame.items()
+        }
+        about = {str(name): each for name, each in frame.attrs.items()}
+        return cls(columns, **about)
+
+    def frame(self) -> 'pandas.DataFrame':
+        """Return the pandas frame, whose `attrs` have the caption and the colours."""
+        import pandas
+
+        # Columns without rows have no numbers by which their kind could be known.
+        kind = None if any(map(len, self.columns.values())) else object
+        frame = pandas.DataFrame(dict(self.columns), dtype=kind)
+        about = {'caption': self.caption, 'colours': self.colours, 'shown': list(self.shown)}
+        frame.attrs.update(
+            {name: each for name, each in about.items() if each or name == 'caption'}
+        )
+        return frame
+
+
 @dataclass_transform(frozen_default=True, eq_default=False, field_specifiers=(dataclasses.field,))
 @dataclasses.dataclass(frozen=True, repr=False, eq=False)
 class Result:
@@ -259,12 +301,14 @@ class Result:
       FORMAT: The version of what the fields mean, to be raised where their names stay the same.
       title: The heading of the result; the name of the class in words, if it has no other.
       subject: The names of the model, the texts and the task, for sentences and captions.
+      labelled: The tables of the result by name, which `with_frames` gives it.
     """
 
     FORMAT: ClassVar[int] = 1
     title: ClassVar[str] = ''
 
     subject: Subject = dataclasses.field(default=Subject(), kw_only=True)
+    labelled: Mapping[str, Labelled] = dataclasses.field(default_factory=dict, kw_only=True)
 
     def __init_subclass__(cls, **settings: Any):
         super().__init_subclass__(**settings)
@@ -277,7 +321,12 @@ class Result:
 
         `frame.attrs['caption']` describes the frame.
         """
-        return {}
+        return {name: each.frame() for name, each in self.labelled.items()}
+
+    def with_frames(self: Kind, frames: 'Mapping[str, pandas.DataFrame]') -> Kind:
+        """Return the result with its tables by name, as the analysis that made it labels them."""
+        labelled = {name: Labelled.of(frame) for name, frame in frames.items()}
+        return dataclasses.replace(self, labelled={**self.labelled, **labelled})
 
     def figures(self) -> Figures:
         """Return the figures by name. Each is drawn on demand; `figure.caption` describes it.
