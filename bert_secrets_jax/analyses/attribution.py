@@ -80,88 +80,18 @@ class Attribution(Result):
 
     Attributes:
       test: The findings of the test of all methods, text by text.
+      compared: The methods compared by each measure that applies to two texts or more.
       classes: The number of classes; 1 for a regression.
       learnt: The test of what the model has learnt: metric, value, larger class, p-value; None if
         not all texts have labels.
-      tokens: For each token of the first texts, by the columns of the frame `tokens`: its place,
-        its scores by each method, and under `EFFECT` the fall of the logit of the class less the
-        mean of the others if it is deleted.
-      seed: The seed of the bootstraps.
     """
 
     title = 'Which tokens a prediction comes from'
 
     test: Faithfulness
+    compared: Mapping[str, Compared]
     classes: int
     learnt: Learnt | None
-    tokens: Mapping[str, Sequence[Any]]
-    seed: int
-
-    @functools.cached_property
-    def compared(self) -> dict[str, Compared]:
-        """The methods compared by each measure that applies to two texts or more."""
-        return {
-            measure: tests.compare(
-                self.test.methods,
-                values,
-                rivals=tuple(RIVALS),
-                more_is_better=MEASURES[measure],
-                # Correlations and probabilities have a greatest size, values have none.
-                limit=math.inf if self.classes == 1 and measure != 'rank correlation' else 1.0,
-                seed=self.seed,
-            )
-            for measure, values in self.test.measures.items()
-            if (~np.isnan(values).any(axis=0)).sum() > 1
-        }
-
-    @property
-    def _fall(self) -> str:
-        return 'change of the value' if self.classes == 1 else 'fall of the probability'
-
-    def frames(self):
-        methods, curves = self.test.methods, ('comprehensiveness', 'sufficiency')
-        return {
-            'methods': framed(
-                (
-                    'method', 'measure', 'mean', 'low', 'high',
-                    *(f'{name}{rival}' for rival in RIVALS.values() for name in _BEYOND),
-                    'best_or_tied', 'texts', 'source',
-                ),
-                list(self._rows()),
-                'How well scores agree with the effect of deleting each token (rank correlation), '
-                f'and the {self._fall}.',
-            ),
-            'curves': table(
-                f'Mean {self._fall} by the share of tokens that is deleted or kept.',
-                method=np.array(methods)[:, None],
-                measure=np.reshape(curves, (-1, 1, 1)),
-                share=self.test.shares,
-                mean=[quietly(np.nanmean, getattr(self.test, each), axis=-1) for each in curves],
-            ),
-            'tokens': table(
-                'Scores of the tokens of some texts, and the effect of deleting each.',
-                **self.tokens,
-            ),
-        }  # fmt: skip
-
-    def _rows(self) -> Iterator[tuple]:
-        compared = [(name, self.test.methods, found) for name, found in self.compared.items()]
-        how = {'rivals': (), 'more_is_better': True, 'limit': 1.0}
-        for method, values in zip(self.test.methods, self.test.signed, strict=True):
-            known = values[~np.isnan(values)]
-            if len(known) > 1:
-                alone = tests.compare([method], known[None], **how)
-                compared.append(('rank correlation with sign', (method,), alone))
-        for measure, methods, found in compared:
-            beyond = np.full((len(RIVALS), len(_BEYOND), len(methods)), math.nan)
-            for place, rival in enumerate(RIVALS):
-                if rival in found.beyond:
-                    of_others = [getattr(found.beyond[rival], each) for each in _BEYOND.values()]
-                    beyond[place][:, np.array(methods) != rival] = of_others
-            for row, method in enumerate(methods):
-                best = method in (found.best, *found.tied) if measure in MEASURES else math.nan
-                numbers = *_interval(found, row), *beyond[..., row].ravel(), float(best)
-                yield (method, measure, *numbers, found.texts, SOURCES[method])
 
     def figures(self):
         return drawn(self, attribution_methods=_draw) if self.compared else drawn(self)
@@ -187,7 +117,7 @@ class Attribution(Result):
         greatest = float(np.max(falls[~np.isnan(falls)], initial=-1.0))
         warnings = {
             'texts are too few': (median >= SHORT and not self.compared, enough, 'texts'),
-            'nothing changes': (0 <= greatest < _FLAT, greatest, self._fall),
+            'nothing changes': (0 <= greatest < _FLAT, greatest, _fall(self.classes)),
             'texts are too short': (median < SHORT, median, 'tokens'),
         }
         of = {'warning': True, 'sample': len(tokens), 'sample_of': 'texts', 'source': SOURCE}
@@ -217,6 +147,10 @@ class Attribution(Result):
                 better=int(better.sum()),
                 others=len(better),
             )
+
+
+def _fall(classes: int) -> str:
+    return 'change of the value' if classes == 1 else 'fall of the probability'
 
 
 def _interval(found: Compared, row: int) -> Interval:
@@ -321,15 +255,81 @@ def attribution(
     of_tokens = {'special': scores.special, **scores.scores, EFFECT: test.effects}
     first = list(enumerate(scores.tokens[:shown]))
     places = [(text, place) for text, tokens in first for place in range(len(tokens))]
-    return Attribution(
-        test=test,
-        classes=config.num_labels,
-        learnt=learnt,
-        tokens={
-            'text': [text + 1 for text, _ in places],
-            'place': [place + 1 for _, place in places],
-            'token': [scores.tokens[a][b] for a, b in places],
-            **{name: [each[a][b].item() for a, b in places] for name, each in of_tokens.items()},
-        },
-        seed=seed,
-    )
+    tokens = {
+        'text': [text + 1 for text, _ in places],
+        'place': [place + 1 for _, place in places],
+        'token': [scores.tokens[a][b] for a, b in places],
+        **{name: [each[a][b].item() for a, b in places] for name, each in of_tokens.items()},
+    }
+    return assemble(test, tokens, classes=config.num_labels, learnt=learnt, seed=seed)
+
+
+def assemble(
+    test: Faithfulness, tokens: Mapping[str, Any], *, classes: int, learnt: Learnt | None, seed: int
+) -> Attribution:
+    """Compare the methods by each measure, and return the result with its tables.
+
+    Args:
+      test, classes, learnt: As in `Attribution`.
+      tokens: For each token of the first texts, by the columns of the frame `tokens`: its place,
+        its scores by each method, and under `EFFECT` the fall of the logit of the class less the
+        mean of the others if it is deleted.
+      seed: The seed of the bootstraps.
+    """
+    compared = {
+        measure: tests.compare(
+            test.methods,
+            values,
+            rivals=tuple(RIVALS),
+            more_is_better=MEASURES[measure],
+            # Correlations and probabilities have a greatest size, values have none.
+            limit=math.inf if classes == 1 and measure != 'rank correlation' else 1.0,
+            seed=seed,
+        )
+        for measure, values in test.measures.items()
+        if (~np.isnan(values).any(axis=0)).sum() > 1
+    }
+    fall, curves = _fall(classes), ('comprehensiveness', 'sufficiency')
+    frames = {
+        'methods': framed(
+            (
+                'method', 'measure', 'mean', 'low', 'high',
+                *(f'{name}{rival}' for rival in RIVALS.values() for name in _BEYOND),
+                'best_or_tied', 'texts', 'source',
+            ),
+            list(_rows(test, compared)),
+            'How well scores agree with the effect of deleting each token (rank correlation), '
+            f'and the {fall}.',
+        ),
+        'curves': table(
+            f'Mean {fall} by the share of tokens that is deleted or kept.',
+            method=np.array(test.methods)[:, None],
+            measure=np.reshape(curves, (-1, 1, 1)),
+            share=test.shares,
+            mean=[quietly(np.nanmean, getattr(test, each), axis=-1) for each in curves],
+        ),
+        'tokens': table(
+            'Scores of the tokens of some texts, and the effect of deleting each.', **tokens
+        ),
+    }  # fmt: skip
+    return Attribution(test, compared, classes, learnt).with_frames(frames)
+
+
+def _rows(test: Faithfulness, alike: Mapping[str, Compared]) -> Iterator[tuple]:
+    compared = [(name, test.methods, found) for name, found in alike.items()]
+    how = {'rivals': (), 'more_is_better': True, 'limit': 1.0}
+    for method, values in zip(test.methods, test.signed, strict=True):
+        known = values[~np.isnan(values)]
+        if len(known) > 1:
+            alone = tests.compare([method], known[None], **how)
+            compared.append(('rank correlation with sign', (method,), alone))
+    for measure, methods, found in compared:
+        beyond = np.full((len(RIVALS), len(_BEYOND), len(methods)), math.nan)
+        for place, rival in enumerate(RIVALS):
+            if rival in found.beyond:
+                of_others = [getattr(found.beyond[rival], each) for each in _BEYOND.values()]
+                beyond[place][:, np.array(methods) != rival] = of_others
+        for row, method in enumerate(methods):
+            best = method in (found.best, *found.tied) if measure in MEASURES else math.nan
+            numbers = *_interval(found, row), *beyond[..., row].ravel(), float(best)
+            yield (method, measure, *numbers, found.texts, SOURCES[method])

@@ -84,23 +84,7 @@ class Finetuning(Result):
         return [verdicts.pretraining_helps(**scores, unlearnt=len(self.unlearnt))]
 
     def frames(self):
-        curve = [
-            (start, row['split'], row['seed'], row['step'], row['epoch'], name, value)
-            for start, runs in self.starts.items()
-            for row in runs.history
-            # Rows that were written and read again have their names in another order.
-            for name, value in sorted(row.items())
-            if name not in ('split', 'seed', 'step', 'epoch')
-            and not name.endswith(('_low', '_high'))
-        ]
-        return {
-            'table1': self._table1(),
-            'curve': framed(
-                ('start', 'split', 'seed', 'step', 'epoch', 'metric', 'value'),
-                curve,
-                'Training loss, and every metric on the dev examples.',
-            ),
-        }
+        return {'table1': self._table1(), **super().frames()}
 
     def _draw_learning_curves(self):
         curves = {
@@ -198,7 +182,18 @@ def finetuning(*tuned: Finetuned) -> Finetuning:
         raise ValueError('The runs have different metrics: report them apart.')
     # The models stay where they are.
     kept = (dataclasses.replace(each, folder=None, in_memory=()) for each in tuned)
-    return Finetuning({each.start: each for each in kept})
+    result = Finetuning({each.start: each for each in kept})
+    curve = [
+        (start, row['split'], row['seed'], row['step'], row['epoch'], name, value)
+        for start, runs in result.starts.items()
+        for row in runs.history
+        # Rows that were written and read again have their names in another order.
+        for name, value in sorted(row.items())
+        if name not in ('split', 'seed', 'step', 'epoch') and not name.endswith(('_low', '_high'))
+    ]
+    columns = 'start', 'split', 'seed', 'step', 'epoch', 'metric', 'value'
+    caption = 'Training loss, and every metric on the dev examples.'
+    return result.with_frames({'curve': framed(columns, curve, caption)})
 
 
 def spread(rows: Sequence[Mapping[str, Any]], metrics: Sequence[str]) -> str:

@@ -92,37 +92,6 @@ class HeadGating(Result):
         """The mean gate: 1 if a head is always open, 0 if never, 1/2 if it follows the price."""
         return (self.priced + self.paid).mean(axis=0) / 2
 
-    def frames(self):
-        heads = effects.frame_of(
-            {'': self.alone},
-            effects.TESTED,
-            'Mean gates of each head over seeds, its role, and the change of the loss '
-            f'({self.alone.outcome.unit}) without it.',
-        )
-        trained = {'gate_priced': self.priced, 'gate_paid': self.paid}
-        grids = {name: each.mean(axis=0) for name, each in trained.items()}
-        grids |= {'gate': self.gate, 'role': self.roles}
-        learnt = not inputs.learnt_nothing(self.learnt[-1])
-        heads = heads.assign(**{k: v.ravel() for k, v in grids.items()}, learnt=learnt)
-        colours = heads.attrs['colours']
-        columns = {**dict.fromkeys(grids, ()), **colours.columns}
-        heads.attrs['colours'] = dataclasses.replace(colours, columns=columns)
-        by = {'seed': self.seeds}
-        frames = {'heads': heads, 'seeds': grids_frame(trained, 'The gates of each seed.', by=by)}
-        if self.together is not None:
-            caption = 'The change of the loss without all heads of a role.'
-            frames['together'] = effects.frame_of({'': self.together}, effects.TESTED, caption)
-        frames['agreement'] = framed(
-            ('of', 'rank_correlation', 'low', 'high'),
-            [
-                ('mean gate and increase of the loss', *dataclasses.astuple(self.rank)),
-                ('increase of the loss, and that on other texts', self.reliability, np.nan, np.nan),
-                ('gates of two seeds', *dataclasses.astuple(self.agreement)[:3]),
-            ],
-            'Rank correlations over heads.',
-        )
-        return frames
-
     def _draw_gates(self):
         grids = {'open heads cost': self.priced, 'open heads are paid': self.paid}
         sources = [plots.Source('heads', name) for name in ('gate_priced', 'gate_paid')]
@@ -270,7 +239,7 @@ def head_gating(
     assess = functools.partial(effects.loss_effects, classes=classes, seed=seed)
     increase = (losses[1:count] - losses[0]).T.reshape(-1, *roles.shape)
     metrics = metrics_for(classes, dev)
-    return HeadGating(
+    result = HeadGating(
         seeds=found.seeds[: len(priced)],
         priced=priced,
         paid=paid,
@@ -281,3 +250,37 @@ def head_gating(
         agreement=agreement(gates.reshape(len(gates), -1)),
         learnt=inputs.learning_test(metrics, classes, swept.predictions[0], labels),
     )
+    return result.with_frames(_tables(result))
+
+
+def _tables(found: HeadGating):
+    """Return the tables of heads, of each seed, of removing heads together, and of agreement."""
+    heads = effects.frame_of(
+        {'': found.alone},
+        effects.TESTED,
+        'Mean gates of each head over seeds, its role, and the change of the loss '
+        f'({found.alone.outcome.unit}) without it.',
+    )
+    trained = {'gate_priced': found.priced, 'gate_paid': found.paid}
+    grids = {name: each.mean(axis=0) for name, each in trained.items()}
+    grids |= {'gate': found.gate, 'role': found.roles}
+    learnt = not inputs.learnt_nothing(found.learnt[-1])
+    heads = heads.assign(**{k: v.ravel() for k, v in grids.items()}, learnt=learnt)
+    colours = heads.attrs['colours']
+    columns = {**dict.fromkeys(grids, ()), **colours.columns}
+    heads.attrs['colours'] = dataclasses.replace(colours, columns=columns)
+    by = {'seed': found.seeds}
+    frames = {'heads': heads, 'seeds': grids_frame(trained, 'The gates of each seed.', by=by)}
+    if found.together is not None:
+        caption = 'The change of the loss without all heads of a role.'
+        frames['together'] = effects.frame_of({'': found.together}, effects.TESTED, caption)
+    frames['agreement'] = framed(
+        ('of', 'rank_correlation', 'low', 'high'),
+        [
+            ('mean gate and increase of the loss', *dataclasses.astuple(found.rank)),
+            ('increase of the loss, and that on other texts', found.reliability, np.nan, np.nan),
+            ('gates of two seeds', *dataclasses.astuple(found.agreement)[:3]),
+        ],
+        'Rank correlations over heads.',
+    )
+    return frames

@@ -122,48 +122,6 @@ class MinimalPairs(Result):
         each = [self.effects[name] for name in self.reliability]
         return np.stack([(len(each) * one.corrected <= LEVEL) & (one.gain < 0) for one in each])
 
-    def frames(self):
-        unit, names = self.effects[ALL].outcome.unit, list(self.reliability)
-        caption = f'Mean preference ({unit}) for the good text without each head; without a name: '
-        caption += 'of all pairs. P-values are corrected for all heads, within each phenomenon.'
-        heads = effects.frame_of(self.effects, _COLUMNS, caption, 'phenomenon')
-        heads['learnt'] = self.told[ALL].p_chance <= LEVEL
-        if self.shapley:
-            values = 100 * np.stack([*self.shapley.values()], axis=1).reshape(2, -1)
-            heads['shapley_points'], heads['shapley_standard_error'] = values
-            colours = heads.attrs['colours']
-            columns = {**colours.columns, 'shapley_points': ['shapley_standard_error']}
-            heads.attrs['colours'] = dataclasses.replace(colours, columns=columns)
-        told = [self.told[name] for name in names]
-        accuracy, low, high = np.transpose([each.accuracy for each in told])
-        _, pairs, *others = zip(*map(dataclasses.astuple, told), strict=True)
-        phenomena = table(
-            f'The share of pairs that are told right, and the mean preference ({unit}).',
-            phenomenon=names,
-            pairs=pairs,
-            accuracy=accuracy,
-            low=low,
-            high=high,
-            p_holm=holm(np.array([each.p_chance for each in told])),
-            preference=[self.effects[name].intact for name in names],
-            reliability=[*self.reliability.values()],
-            **dict(zip(('lengths_differ', 'unknown', 'alike'), others, strict=True)),
-        )
-        frames = {'phenomena': phenomena, 'heads': heads}
-        if self.shared:
-            columns = 'phenomenon_a', 'phenomenon_b', 'rank_correlation', 'low', 'high'
-            rows = [
-                (*pair, *dataclasses.astuple(each), without_noise(each.rank, *reliable))
-                for pair, each in self.shared.items()
-                for reliable in [[self.reliability[name] for name in pair]]
-            ]
-            caption = "Rank correlations of heads' effects on two phenomena, with intervals over "
-            caption += 'pairs; and their mean, over phenomena (Fekete and Bjerva 2025).'
-            mean = self.agreement.rank, self.agreement.rank_low, self.agreement.rank_high
-            columns += 'without_noise', 'mean', 'mean_low', 'mean_high'
-            frames['shared'] = framed(columns, [(*row, *mean) for row in rows], caption)
-        return frames
-
     def figures(self):
         caption = 'Change of the preference for good texts without each head, over all pairs.'
         heads = 'heads', self.effects[ALL], self.shape, caption, ALL
@@ -353,7 +311,7 @@ def minimal_pairs(
         right = (preference[several:, chosen] > 0).astype(float)
         found = shapley_of(right, orders, shape)
         shapley[name] = np.stack([found.values, found.errors])
-    return MinimalPairs(
+    result = MinimalPairs(
         scored_by=scored_by,
         baseline=baseline,
         shape=shape,
@@ -371,6 +329,7 @@ def minimal_pairs(
         ),
         shapley=shapley,
     )
+    return labelled(result)
 
 
 def _places(pairs: Sequence[MinimalPair]) -> dict[str, Int[np.ndarray, ' p']]:
@@ -453,3 +412,47 @@ def _draw_accuracy(result: MinimalPairs):
     return plots.points_by_row(
         list(result.reliability), {'told right': tuple(accuracy.T)}, label='% of pairs'
     ).captioned('The share of pairs that are told right, with 95 % intervals. Guessing: half.')
+
+
+def labelled(found: MinimalPairs) -> MinimalPairs:
+    """Return the result with its tables: of phenomena, of heads, and of what phenomena share."""
+    unit, names = found.effects[ALL].outcome.unit, list(found.reliability)
+    caption = f'Mean preference ({unit}) for the good text without each head; without a name: '
+    caption += 'of all pairs. P-values are corrected for all heads, within each phenomenon.'
+    heads = effects.frame_of(found.effects, _COLUMNS, caption, 'phenomenon')
+    heads['learnt'] = found.told[ALL].p_chance <= LEVEL
+    if found.shapley:
+        values = 100 * np.stack([*found.shapley.values()], axis=1).reshape(2, -1)
+        heads['shapley_points'], heads['shapley_standard_error'] = values
+        colours = heads.attrs['colours']
+        columns = {**colours.columns, 'shapley_points': ['shapley_standard_error']}
+        heads.attrs['colours'] = dataclasses.replace(colours, columns=columns)
+    told = [found.told[name] for name in names]
+    accuracy, low, high = np.transpose([each.accuracy for each in told])
+    _, pairs, *others = zip(*map(dataclasses.astuple, told), strict=True)
+    phenomena = table(
+        f'The share of pairs that are told right, and the mean preference ({unit}).',
+        phenomenon=names,
+        pairs=pairs,
+        accuracy=accuracy,
+        low=low,
+        high=high,
+        p_holm=holm(np.array([each.p_chance for each in told])),
+        preference=[found.effects[name].intact for name in names],
+        reliability=[*found.reliability.values()],
+        **dict(zip(('lengths_differ', 'unknown', 'alike'), others, strict=True)),
+    )
+    frames = {'phenomena': phenomena, 'heads': heads}
+    if found.shared:
+        columns = 'phenomenon_a', 'phenomenon_b', 'rank_correlation', 'low', 'high'
+        rows = [
+            (*pair, *dataclasses.astuple(each), without_noise(each.rank, *reliable))
+            for pair, each in found.shared.items()
+            for reliable in [[found.reliability[name] for name in pair]]
+        ]
+        caption = "Rank correlations of heads' effects on two phenomena, with intervals over "
+        caption += 'pairs; and their mean, over phenomena (Fekete and Bjerva 2025).'
+        mean = found.agreement.rank, found.agreement.rank_low, found.agreement.rank_high
+        columns += 'without_noise', 'mean', 'mean_low', 'mean_high'
+        frames['shared'] = framed(columns, [(*row, *mean) for row in rows], caption)
+    return found.with_frames(frames)

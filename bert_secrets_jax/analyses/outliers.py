@@ -112,48 +112,9 @@ class Outliers(Result):
         return [verdict]
 
     def frames(self):
-        found, every = self.found, np.arange(len(self.found.layers))
-        columns = {'dimension': every, 'outlier': np.isin(every, found.dimensions)}
-        columns['layers'] = found.layers
-        for name, each in found.stands_out.items():
-            columns[f'layers_{name}'] = each.sum(axis=0)
-        columns['layers_both'] = np.logical_and(*found.stands_out.values()).sum(axis=0)
-        for name, each in found.deviations.items():
-            columns[f'farthest_{name}_sigma'] = each[np.abs(each).argmax(axis=0), every]
-        published = paper.outlier_dimensions(self.subject.model)
+        frames, published = super().frames(), paper.outlier_dimensions(self.subject.model)
         if published is not None:
-            columns['published'] = np.isin(every, published)
-        # Those that stand out anywhere, or the nearest ones if none does.
-        shown = np.argsort(-found.layers, kind='stable')[: max((found.layers > 0).sum(), 1)]
-        frames = {
-            'dimensions': table(
-                'Dimensions (from 0) whose scale or bias of the output LayerNorm is more than '
-                f'{found.sigma:g} standard deviations from the mean of its layer. An outlier is so '
-                f'in at least {found.at_least} of {counted(len(found.scale), "layer")}. Chance '
-                f'makes {found.by_chance:.2g}.',
-                **{name: each[shown] for name, each in columns.items()},
-            )
-        }
-        loss = {} if self.loss is None else {'loss (nats)': self.loss}
-        for name, outcome, without, by in (
-            ('loss', 'Loss in nats per hidden wordpiece', loss, ()),
-            ('scores', 'Score of the fine-tuned model', self.scores, ('metric',)),
-        ):
-            if without:
-                effects = {key: each.effects for key, each in without.items()}
-                columns = {'score' if by else 'loss': 'value', **INTERVAL, 'p_value': 'p_value'}
-                caption = f'{outcome} without the dimensions, and its change.'
-                frames[name] = frame = frame_of(effects, columns, caption, *by)
-                # Random sets are as large as all together, the first.
-                first = frame['disabled'] == frame['disabled'][0]
-                frame.loc[first, 'p_rank'] = [each.p_value for each in without.values()]
-        random = {**loss, **self.scores}
-        if random and self.random is not None:
-            frames['random'] = table(
-                'What disabling random dimensions changes, for each draw.',
-                dimensions=[' '.join(map(str, each)) for each in self.random.tolist()],
-                **{name: each.random for name, each in random.items()},
-            )
+            frames['dimensions']['published'] = frames['dimensions']['dimension'].isin(published)
         return frames
 
     def figures(self):
@@ -331,7 +292,7 @@ def outliers(
             "load it with head='masked_lm', or give a fine-tuned model as `tuned`."
         )
     if not disabled:
-        return Outliers(found, disabled)
+        return labelled(Outliers(found, disabled))
     random = layer_norm.random_sets(config.hidden_size, list(disabled), draws=draws, seed=seed)
     several = len(disabled) > 1
     names = ['all together'] * several + [f'dimension {each}' for each in disabled]
@@ -358,7 +319,7 @@ def outliers(
             compared = metric, answers[1:count], answers[0], labels
             effects = assess(*compared, names=names, seed=seed)
             scores[metric] = Without(effects=effects, random=reached[count:] - reached[0])
-    return Outliers(found, disabled, random, loss, scores)
+    return labelled(Outliers(found, disabled, random, loss, scores))
 
 
 def _draw_parameters(result: Outliers):
@@ -388,3 +349,47 @@ def _draw_without(result: Outliers, without: Without):
         f'Change of {title_of(effects)} without the dimensions (lines: 95 % intervals). '
         'Points: without as many random ones, draw by draw.'
     )
+
+
+def labelled(result: Outliers) -> Outliers:
+    """Return the result with its tables: dimensions, losses, scores, and random sets."""
+    found, every = result.found, np.arange(len(result.found.layers))
+    columns = {'dimension': every, 'outlier': np.isin(every, found.dimensions)}
+    columns['layers'] = found.layers
+    for name, each in found.stands_out.items():
+        columns[f'layers_{name}'] = each.sum(axis=0)
+    columns['layers_both'] = np.logical_and(*found.stands_out.values()).sum(axis=0)
+    for name, each in found.deviations.items():
+        columns[f'farthest_{name}_sigma'] = each[np.abs(each).argmax(axis=0), every]
+    # Those that stand out anywhere, or the nearest ones if none does.
+    shown = np.argsort(-found.layers, kind='stable')[: max((found.layers > 0).sum(), 1)]
+    frames = {
+        'dimensions': table(
+            'Dimensions (from 0) whose scale or bias of the output LayerNorm is more than '
+            f'{found.sigma:g} standard deviations from the mean of its layer. An outlier is so '
+            f'in at least {found.at_least} of {counted(len(found.scale), "layer")}. Chance '
+            f'makes {found.by_chance:.2g}.',
+            **{name: each[shown] for name, each in columns.items()},
+        )
+    }
+    loss = {} if result.loss is None else {'loss (nats)': result.loss}
+    for name, outcome, without, by in (
+        ('loss', 'Loss in nats per hidden wordpiece', loss, ()),
+        ('scores', 'Score of the fine-tuned model', result.scores, ('metric',)),
+    ):
+        if without:
+            effects = {key: each.effects for key, each in without.items()}
+            columns = {'score' if by else 'loss': 'value', **INTERVAL, 'p_value': 'p_value'}
+            caption = f'{outcome} without the dimensions, and its change.'
+            frames[name] = frame = frame_of(effects, columns, caption, *by)
+            # Random sets are as large as all together, the first.
+            first = frame['disabled'] == frame['disabled'][0]
+            frame.loc[first, 'p_rank'] = [each.p_value for each in without.values()]
+    random = {**loss, **result.scores}
+    if random and result.random is not None:
+        frames['random'] = table(
+            'What disabling random dimensions changes, for each draw.',
+            dimensions=[' '.join(map(str, each)) for each in result.random.tolist()],
+            **{name: each.random for name, each in random.items()},
+        )
+    return result.with_frames(frames)

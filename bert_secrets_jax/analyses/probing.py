@@ -109,66 +109,6 @@ class Probing(Result, Learning, Attachment):
         trained = [name for name in self.names if not name.startswith((RIGHT_BRANCHING, RANDOM))]
         return [name for name in trained if self.uas(name, RIGHT_BRANCHING).interval(0)[1] <= 0]
 
-    def frames(self):
-        share, low, high = np.transpose([self._points(name) for name in self.names])
-        pairs = [pair for pair in _PAIRS if set(pair) <= self.right.keys()]
-        lead, least, most = np.transpose([self.uas(*pair).interval(0) for pair in pairs])
-        trained = [name for name in self.names if name in self.curves]
-        asked, mean = (self.learnt, self.asked), self.weights.mean(axis=0)
-        spread = self.weights.std(axis=0, ddof=1) if len(self.weights) > 1 else mean * math.nan
-        return {
-            'uas': table(
-                'Share of the words whose syntactic parent is found (UAS).',
-                probe=self.names,
-                uas_percent=share,
-                low=low,
-                high=high,
-                published_bert_base=[PUBLISHED[name] for name in self.names],
-                seeds=[len(self.curves.get(name, ())) for name in self.names],
-            ),
-            'differences': table(
-                'Differences of these shares on the same sentences.',
-                probe=[name for name, _ in pairs],
-                minus=[other for _, other in pairs],
-                difference_points=lead,
-                low=least,
-                high=most,
-                published_difference_points=[PUBLISHED[one] - PUBLISHED[two] for one, two in pairs],
-            ),
-            'seeds': table(
-                'The UAS of each seed.',
-                {'probe': trained, 'seed': self.seeds},
-                uas_percent=[100 * scores(self.right[name], self.words)[0] for name in trained],
-            ),
-            'words': table(
-                'Words that are left out, and why. Punctuation counts in training.',
-                sentences=('training', 'dev'),
-                words=[each.words for each in asked],
-                without_wordpiece=[each.cut for each in asked],
-                head_without_wordpiece=[each.headless for each in asked],
-                punctuation=[each.punctuation for each in asked],
-                counted=[each.counted for each in asked],
-            ),
-            'weights': grids_frame(
-                {
-                    'word_to_governor': mean[0],
-                    'deviation_over_seeds': spread[0],
-                    'governor_to_word': mean[1],
-                    'deviation_over_seeds_of_it': spread[1],
-                },
-                'The weight of each head in the probe of attention alone (mean over seeds).',
-                sure={
-                    'word_to_governor': ['deviation_over_seeds'],
-                    'governor_to_word': ['deviation_over_seeds_of_it'],
-                },
-            ),
-            'curves': table(
-                'The mean loss of sentences before they are learnt from.',
-                {'probe': [*self.curves], 'seed': self.seeds, 'sentences': self.seen},
-                loss_nats_per_word=list(self.curves.values()),
-            ),
-        }
-
     def _draw_probes(self):
         published = np.array([PUBLISHED[name] for name in self.names])
         ours = np.array([self._points(name) for name in self.names])
@@ -352,11 +292,76 @@ def probing(
     learning: dict[str, Any] = {
         field.name: getattr(probes, field.name) for field in dataclasses.fields(Learning)
     }
-    return Probing(
+    result = Probing(
         words=found.words[counting],
         right={name: each[:, counting] for name, each in right.items()},
         asked=found.asked,
         weights=weights.reshape(len(weights), 2, pretrained.config.num_hidden_layers, -1),
         unknown=unknown,
         **{**learning, 'curves': curves},
+    )
+    return labelled(result)
+
+
+def labelled(found: Probing) -> Probing:
+    """Return the result with its tables: of probes, seeds, words, weights and curves."""
+    share, low, high = np.transpose([found._points(name) for name in found.names])
+    pairs = [pair for pair in _PAIRS if set(pair) <= found.right.keys()]
+    lead, least, most = np.transpose([found.uas(*pair).interval(0) for pair in pairs])
+    trained = [name for name in found.names if name in found.curves]
+    asked, mean = (found.learnt, found.asked), found.weights.mean(axis=0)
+    spread = found.weights.std(axis=0, ddof=1) if len(found.weights) > 1 else mean * math.nan
+    return found.with_frames(
+        {
+            'uas': table(
+                'Share of the words whose syntactic parent is found (UAS).',
+                probe=found.names,
+                uas_percent=share,
+                low=low,
+                high=high,
+                published_bert_base=[PUBLISHED[name] for name in found.names],
+                seeds=[len(found.curves.get(name, ())) for name in found.names],
+            ),
+            'differences': table(
+                'Differences of these shares on the same sentences.',
+                probe=[name for name, _ in pairs],
+                minus=[other for _, other in pairs],
+                difference_points=lead,
+                low=least,
+                high=most,
+                published_difference_points=[PUBLISHED[one] - PUBLISHED[two] for one, two in pairs],
+            ),
+            'seeds': table(
+                'The UAS of each seed.',
+                {'probe': trained, 'seed': found.seeds},
+                uas_percent=[100 * scores(found.right[name], found.words)[0] for name in trained],
+            ),
+            'words': table(
+                'Words that are left out, and why. Punctuation counts in training.',
+                sentences=('training', 'dev'),
+                words=[each.words for each in asked],
+                without_wordpiece=[each.cut for each in asked],
+                head_without_wordpiece=[each.headless for each in asked],
+                punctuation=[each.punctuation for each in asked],
+                counted=[each.counted for each in asked],
+            ),
+            'weights': grids_frame(
+                {
+                    'word_to_governor': mean[0],
+                    'deviation_over_seeds': spread[0],
+                    'governor_to_word': mean[1],
+                    'deviation_over_seeds_of_it': spread[1],
+                },
+                'The weight of each head in the probe of attention alone (mean over seeds).',
+                sure={
+                    'word_to_governor': ['deviation_over_seeds'],
+                    'governor_to_word': ['deviation_over_seeds_of_it'],
+                },
+            ),
+            'curves': table(
+                'The mean loss of sentences before they are learnt from.',
+                {'probe': [*found.curves], 'seed': found.seeds, 'sentences': found.seen},
+                loss_nats_per_word=list(found.curves.values()),
+            ),
+        }
     )

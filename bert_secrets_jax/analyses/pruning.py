@@ -115,44 +115,8 @@ class Pruning(Result):
         return int(self.kept[0])
 
     def frames(self):
-        points, low, high = np.stack([_points(each) for each in self.curves.values()], axis=1)
-        change, least, most = np.transpose([_points(each) for each in self.chosen])
-        stays = [ORDERS[order] for order in self.stays]
-        frames = {
-            'curves': table(
-                f'{self._title} in points as heads are removed, and its change.',
-                {'order': [ORDERS[order] for order in self.curves], 'heads_kept': self.kept},
-                share_kept=self.kept / self.heads,
-                score_points=100 * self.intact.mean() + points,
-                difference_points=points,
-                low=low,
-                high=high,
-            ),
-            'chosen': table(
-                f'The fewest heads with which the model is as good on {self._others}.',
-                seed=self.seeds,
-                order=[ORDERS[each.order] for each in self.chosen],
-                heads_kept=[each.kept for each in self.chosen],
-                difference_points=change,
-                low=least,
-                high=most,
-                where_chosen_points=[100 * each.where_chosen for each in self.chosen],
-                heads_removed=[describe(each.mask) for each in self.chosen],
-                published_share_that_can_go=np.array(paper.prunable(self.subject.task)),
-            ),
-            'heads': grids_frame(
-                {'share_of_steps_kept': np.stack([*self.stays.values()]).mean(axis=1)},
-                'How long each head is left (1: those that go last), mean over models.',
-                by={'order': stays},
-            ),
-        }
-        if len(self.seeds) > 1:
-            steps = range(1, len(self.kept))
-            frames['agreement'] = table(
-                "How far fine-tunings agree on which heads are left (Fleiss' kappa; 0: by chance).",
-                {'order': stays, 'heads_kept': self.kept[1:]},
-                fleiss_kappa=[[self.kappa(order, step) for step in steps] for order in self.stays],
-            )
+        frames = super().frames()
+        frames['chosen']['published_share_that_can_go'] = paper.prunable(self.subject.task)
         return frames
 
     def _draw_pruning(self):
@@ -232,12 +196,6 @@ class Pruning(Result):
             of = {'kept': kept, 'heads': self.heads, 'examples': self.examples}
             return verdicts.heads_can_go(change, curve.draws[:, 0, step], **of)
         return verdicts.not_measured(verdicts.HEADS_CAN_GO, needs)
-
-    def kappa(self, order: str, step: int) -> float:
-        """Return how far models agree on the heads left at a step (`curves.fleiss_kappa`)."""
-        # Masks are nested: a head is left at a step if it is left in more than that many steps.
-        left = self.stays[order] * len(self.kept) > step + 0.5
-        return stepwise.fleiss_kappa(left.reshape(len(left), -1))
 
     @property
     def _title(self) -> str:
@@ -396,7 +354,7 @@ def assemble(
     if {GRADIENT, RANDOM} <= curves.keys() and predictions[RANDOM].shape[1] > 1 and removed.any():
         ordered, random = (predictions[order][:, :, removed] for order in (GRADIENT, RANDOM))
         lead = stepwise.lead_over_random(metric, ordered[:, 0], random, labels)
-    return Pruning(
+    result = Pruning(
         seeds=tuple(seeds),
         metric=metric,
         intact=weighted_scores(metric, intact, labels)[0],
@@ -414,6 +372,7 @@ def assemble(
         lead=lead,
         **fields,
     )
+    return result.with_frames(_tables(result))
 
 
 def _choose(
@@ -436,3 +395,53 @@ def _choose(
 def _points(change: Curve | Chosen) -> np.ndarray:
     """Return the change and the ends of its interval in points [3, ...]."""
     return 100 * np.array([change.difference, change.low, change.high])
+
+
+def _tables(found: Pruning):
+    """Return the tables of curves, of chosen models, of heads, and of agreement."""
+    points, low, high = np.stack([_points(each) for each in found.curves.values()], axis=1)
+    change, least, most = np.transpose([_points(each) for each in found.chosen])
+    stays = [ORDERS[order] for order in found.stays]
+    frames = {
+        'curves': table(
+            f'{found._title} in points as heads are removed, and its change.',
+            {'order': [ORDERS[order] for order in found.curves], 'heads_kept': found.kept},
+            share_kept=found.kept / found.heads,
+            score_points=100 * found.intact.mean() + points,
+            difference_points=points,
+            low=low,
+            high=high,
+        ),
+        'chosen': table(
+            f'The fewest heads with which the model is as good on {found._others}.',
+            seed=found.seeds,
+            order=[ORDERS[each.order] for each in found.chosen],
+            heads_kept=[each.kept for each in found.chosen],
+            difference_points=change,
+            low=least,
+            high=most,
+            where_chosen_points=[100 * each.where_chosen for each in found.chosen],
+            heads_removed=[describe(each.mask) for each in found.chosen],
+        ),
+        'heads': grids_frame(
+            {'share_of_steps_kept': np.stack([*found.stays.values()]).mean(axis=1)},
+            'How long each head is left (1: those that go last), mean over models.',
+            by={'order': stays},
+        ),
+    }
+    if len(found.seeds) > 1:
+        frames['agreement'] = table(
+            "How far fine-tunings agree on which heads are left (Fleiss' kappa; 0: by chance).",
+            {'order': stays, 'heads_kept': found.kept[1:]},
+            # Masks are nested: a head is left at a step if it is left in more than that many steps.
+            fleiss_kappa=[
+                [
+                    stepwise.fleiss_kappa(
+                        each.reshape(len(each), -1) * len(found.kept) > step + 0.5
+                    )
+                    for step in range(1, len(found.kept))
+                ]
+                for each in found.stays.values()
+            ],
+        )
+    return frames

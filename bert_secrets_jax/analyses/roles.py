@@ -110,39 +110,6 @@ class Roles(Result):
     def _any_role(self) -> Which:
         return np.logical_or.reduce([*self.of_heads.values()])
 
-    def frames(self):
-        roles, unknown = self.of_heads, np.full(self._any_role.shape, np.nan)
-        best = np.full(unknown.shape, '–'), unknown
-        if self.relations:
-            best = greatest(self.relations, 100 * self._gain)
-        joined = np.vectorize(lambda *each: ', '.join(filter(None, each)) or '–', otypes=[str])
-        columns = {
-            'roles': joined(*(np.where(those, role, '') for role, those in roles.items())),
-            **{column: self.tables[name].mean for name, column in _MEASURED.items()},
-            'relation': best[0],
-            'points_above_offset': best[1],
-            'heterogeneous_share': unknown if self.heterogeneous is None else self.heterogeneous,
-            **{f'stays_{name}': each for name, each in self.stays.items()},
-        }
-        names = [[head_name(*place) for place in np.argwhere(roles[role])] for role in ROLES]
-        rarest, two_rarest = self.chance
-        frames = {
-            'heads': grids_frame(
-                columns,
-                'Each head: its roles, greatest attention, best relation, and stay in pruning.',
-            ),
-            'roles': table(
-                f'The heads that have each role. Of the ordinary tokens, {rarest:.1%} are the '
-                f'rarest, and {two_rarest:.1%} are one of the two rarest.',
-                role=ROLES,
-                heads=[len(each) for each in names],
-                names=[', '.join(each) or '–' for each in names],
-            ),
-        }
-        if self.stays:
-            frames['stays'] = self._survival()
-        return frames
-
     def _draw_roles(self):
         return plots.head_grids(
             {title: self.tables[name].mean for title, (name, _) in _DRAWN.items()},
@@ -166,10 +133,10 @@ class Roles(Result):
             sample=int(self.tables[CONFIDENCE].count),
             **fields,
         )
-        stays = self._survival().dropna(subset='p_value')
-        if stays.empty:
+        stays = self.frames().get('stays')
+        if stays is None or not stays['p_value'].notna().to_numpy().any():
             return [found]
-        longest, p_values = stays[['share_longer', 'p_value']].to_numpy().T
+        longest, p_values = stays[['share_longer', 'p_value']].dropna().to_numpy().T
         longer = (longest > 0) & (holm(p_values) <= LEVEL)
         fields |= {'sample': self._any_role.size, 'sample_of': 'heads'}
         name = 'orders of pruning in which heads with a role stay longer'
@@ -191,24 +158,6 @@ class Roles(Result):
             'To rare tokens: half of the tokens attend to the rarest one, more than by chance.',
             *noted(sometimes),
         ]
-
-    def _survival(self):
-        role = self._any_role
-        maps = np.zeros(role.shape) if self.heterogeneous is None else self.heterogeneous
-        rows = [
-            (
-                order,
-                *compare_within_layers(each, role, seed=self.seed),
-                *rank_within_layers(each, maps, seed=self.seed),
-            )
-            for order, each in self.stays.items()
-        ]
-        return framed(
-            ('order', 'share_longer', 'p_value', 'rank_with_heterogeneous', 'p_of_rank'),
-            rows,
-            'How much longer heads with a role stay in pruning than others of their layer, and the '
-            f'rank correlation with heterogeneous maps ({self.maps_of} model).',
-        )
 
 
 _MEASURED = {
@@ -318,10 +267,11 @@ def from_results(
     for each in given:
         mend = ': give results of the same model'
         check_shape('A result', each, mend, layers=shape[0], heads=shape[1])
-    return Roles(
+    result = Roles(
         tables, chance, relations, gains, heterogeneous, stays, seed,
         maps_of=maps_of, pruned_finetuned=pruned_finetuned,
     )  # fmt: skip
+    return labelled(result)
 
 
 def compare_within_layers(values: Grid, chosen: Which, *, seed: int) -> tuple[float, float]:
@@ -360,3 +310,56 @@ def _p_value(one: np.ndarray, other: np.ndarray, *, seed: int) -> float:
     # A product that is smaller by rounding alone counts as equal.
     larger = (products >= abs((one * other).sum()) - 1e-9).sum()
     return float((1 + larger) / (1 + _ROUNDS))
+
+
+def labelled(found: Roles) -> Roles:
+    """Return the result with its tables: of heads, of roles, and of which heads stay."""
+    roles, unknown = found.of_heads, np.full(found._any_role.shape, np.nan)
+    best = np.full(unknown.shape, '–'), unknown
+    if found.relations:
+        best = greatest(found.relations, 100 * found._gain)
+    joined = np.vectorize(lambda *each: ', '.join(filter(None, each)) or '–', otypes=[str])
+    columns = {
+        'roles': joined(*(np.where(those, role, '') for role, those in roles.items())),
+        **{column: found.tables[name].mean for name, column in _MEASURED.items()},
+        'relation': best[0],
+        'points_above_offset': best[1],
+        'heterogeneous_share': unknown if found.heterogeneous is None else found.heterogeneous,
+        **{f'stays_{name}': each for name, each in found.stays.items()},
+    }
+    names = [[head_name(*place) for place in np.argwhere(roles[role])] for role in ROLES]
+    rarest, two_rarest = found.chance
+    frames = {
+        'heads': grids_frame(
+            columns, 'Each head: its roles, greatest attention, best relation, and stay in pruning.'
+        ),
+        'roles': table(
+            f'The heads that have each role. Of the ordinary tokens, {rarest:.1%} are the '
+            f'rarest, and {two_rarest:.1%} are one of the two rarest.',
+            role=ROLES,
+            heads=[len(each) for each in names],
+            names=[', '.join(each) or '–' for each in names],
+        ),
+    }
+    if found.stays:
+        frames['stays'] = _survival(found)
+    return found.with_frames(frames)
+
+
+def _survival(found: Roles):
+    role = found._any_role
+    maps = np.zeros(role.shape) if found.heterogeneous is None else found.heterogeneous
+    rows = [
+        (
+            order,
+            *compare_within_layers(each, role, seed=found.seed),
+            *rank_within_layers(each, maps, seed=found.seed),
+        )
+        for order, each in found.stays.items()
+    ]
+    return framed(
+        ('order', 'share_longer', 'p_value', 'rank_with_heterogeneous', 'p_of_rank'),
+        rows,
+        'How much longer heads with a role stay in pruning than others of their layer, and the '
+        f'rank correlation with heterogeneous maps ({found.maps_of} model).',
+    )

@@ -73,40 +73,9 @@ class Subnetworks(Result):
         return self.masks[GOOD].sum(axis=(1, 2)).astype(int)
 
     def frames(self):
-        pruned, retrained = _points(self.pruned), _points(self.retrained)
-        difference, low, high = mean_interval(retrained - retrained[0])
-        least, greatest = paper.kappa()
-        return {
-            'scores': table(
-                f'{TITLES[self.metric]} with these heads alone, as they are and trained again. '
-                'Published subnetworks also lack feed-forward layers.',
-                subnetwork=_ROWS,
-                pruned_points=pruned.mean(axis=1),
-                retrained_points=retrained.mean(axis=1),
-                difference_points=difference,
-                low=low,
-                high=high,
-                published=self._published,
-            ),
-            'seeds': table(
-                'The scores of each seed.',
-                seed=self.seeds,
-                subnetwork=np.array(_ROWS)[:, None],
-                heads=[each.sum(axis=(1, 2)).astype(int) for each in self.masks.values()],
-                pruned_points=pruned,
-                retrained_points=retrained,
-            ),
-            'survivors': table(
-                'The heads that the good subnetwork of each seed lacks, and how far seeds agree '
-                f"(Fleiss' kappa; published: {least} to {greatest}).",
-                seed=self.seeds,
-                heads=self.kept,
-                removed=list(map(describe, self.masks[GOOD])),
-                fleiss_kappa=np.array(
-                    curves.fleiss_kappa(self.masks[GOOD].reshape(len(self.seeds), -1))
-                ),
-            ),
-        }
+        frames = super().frames()
+        frames['scores']['published'] = self._published
+        return frames
 
     def _draw_subnetworks(self):
         limits = (-100.0 if self.metric in BELOW_ZERO else 0.0), 100.0
@@ -264,7 +233,7 @@ def subnetworks(
         learnt = inputs.learning_test((metric,), config.num_labels, answers, labels)
         found.append((pruned, retrained, every, learnt))
     pruned, retrained, masks, learnt = zip(*found, strict=True)
-    return Subnetworks(
+    result = Subnetworks(
         seeds=tuple(tuned.seeds),
         metric=metric,
         pruned=dict(zip(_ROWS, np.transpose(pruned), strict=True)),
@@ -274,6 +243,7 @@ def subnetworks(
         share=share,
         learnt=learnt,
     )
+    return result.with_frames(_tables(result))
 
 
 def surviving_heads(
@@ -294,3 +264,40 @@ def surviving_heads(
 def _points(scores: Mapping[str, np.ndarray]) -> Float[np.ndarray, 'R S']:
     """Return the scores of the full model and of each kind, in points."""
     return 100 * np.array([*scores.values()])
+
+
+def _tables(found: Subnetworks):
+    """Return the tables of scores, of the scores of each seed, and of the heads that survive."""
+    pruned, retrained = _points(found.pruned), _points(found.retrained)
+    difference, low, high = mean_interval(retrained - retrained[0])
+    least, greatest = paper.kappa()
+    return {
+        'scores': table(
+            f'{TITLES[found.metric]} with these heads alone, as they are and trained again. '
+            'Published subnetworks also lack feed-forward layers.',
+            subnetwork=_ROWS,
+            pruned_points=pruned.mean(axis=1),
+            retrained_points=retrained.mean(axis=1),
+            difference_points=difference,
+            low=low,
+            high=high,
+        ),
+        'seeds': table(
+            'The scores of each seed.',
+            seed=found.seeds,
+            subnetwork=np.array(_ROWS)[:, None],
+            heads=[each.sum(axis=(1, 2)).astype(int) for each in found.masks.values()],
+            pruned_points=pruned,
+            retrained_points=retrained,
+        ),
+        'survivors': table(
+            'The heads that the good subnetwork of each seed lacks, and how far seeds agree '
+            f"(Fleiss' kappa; published: {least} to {greatest}).",
+            seed=found.seeds,
+            heads=found.kept,
+            removed=list(map(describe, found.masks[GOOD])),
+            fleiss_kappa=np.array(
+                curves.fleiss_kappa(found.masks[GOOD].reshape(len(found.seeds), -1))
+            ),
+        ),
+    }

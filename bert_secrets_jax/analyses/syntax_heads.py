@@ -117,37 +117,6 @@ class SyntaxHeads(RelationHeads, Result):
         of_all = self.gain_of(len(self.relations) - 1)
         return [verdicts.relations_have_heads(gains), verdicts.no_head_for_all(*of_all)]
 
-    def frames(self):
-        dev, known = self.dev, self.published
-        published = [
-            (each.head, each.accuracy, each.baseline) if each else _UNPUBLISHED
-            for each in map(known.get, self.relations)
-        ]
-        relations = table(
-            'The best head of each relation, the best fixed offset, and random weights.',
-            **self.columns,
-            **dict(
-                zip(('random_weights', 'random_low', 'random_high'), self.random.T, strict=True)
-            ),
-            p_beyond_other_places=self.beyond[self.places],
-            **dict(zip(_OF_PAPER, zip(*published, strict=True), strict=True)),
-        )
-        _, layers, count, _ = dev.right.shape
-        by = {'layer': range(1, layers + 1), 'head': range(1, count + 1), 'way': WAYS}
-        heads = table(
-            'The share of links that each head finds, and by how much it is above the offset.',
-            {'relation': self.relations} | by,
-            share_of_links=dev.right,
-            standard_error=dev.error,
-            gain=dev.gain,
-            gain_standard_error=dev.gain_error,
-        )
-        sure = {'share_of_links': ('standard_error',), 'gain': ('gain_standard_error',)}
-        heads.attrs['colours'] = Colours('heads', sure, by=('relation', 'way'))
-        caption = f'Relations with fewer than {FEWEST} links in a part: not looked at alone.'
-        few = {'few': table(caption, relation=self.few)} if self.few else {}
-        return {'relations': relations, 'heads': heads, **few}
-
     def _draw_syntax_heads_relations(self):
         frame = self.frames()['relations'].iloc[self._order]
         points: dict[str, Any] = {
@@ -294,7 +263,7 @@ def syntax_heads(
         here, there = found_in(untrained, parts, heads.offsets, settings, 'Random weights')
         random = shares_found(there, chosen(here)).T
     beyond, kinds = _beyond(pretrained, parts[1], heads, draws, seed, settings)
-    return SyntaxHeads(
+    result = SyntaxHeads(
         **vars(heads),
         random=random,
         beyond=beyond,
@@ -303,6 +272,7 @@ def syntax_heads(
         left_out=sum(each.links.left_out for each in parts),
         shared=shared(*(each.examples for each in parts)),
     )
+    return labelled(result)
 
 
 def _beyond(
@@ -334,3 +304,34 @@ def _beyond(
         name, reverse = ways[title]
         p_values[found.relations.index(name), :, :, int(reverse)] = test.familywise
     return p_values, tuple(next(iter(tests.values())).nulls if tests else ())
+
+
+def labelled(found: SyntaxHeads) -> SyntaxHeads:
+    """Return the result with its tables: of relations, of heads, and of what is too rare."""
+    dev, known = found.dev, found.published
+    published = [
+        (each.head, each.accuracy, each.baseline) if each else _UNPUBLISHED
+        for each in map(known.get, found.relations)
+    ]
+    relations = table(
+        'The best head of each relation, the best fixed offset, and random weights.',
+        **found.columns,
+        **dict(zip(('random_weights', 'random_low', 'random_high'), found.random.T, strict=True)),
+        p_beyond_other_places=found.beyond[found.places],
+        **dict(zip(_OF_PAPER, zip(*published, strict=True), strict=True)),
+    )
+    _, layers, count, _ = dev.right.shape
+    by = {'layer': range(1, layers + 1), 'head': range(1, count + 1), 'way': WAYS}
+    heads = table(
+        'The share of links that each head finds, and by how much it is above the offset.',
+        {'relation': found.relations} | by,
+        share_of_links=dev.right,
+        standard_error=dev.error,
+        gain=dev.gain,
+        gain_standard_error=dev.gain_error,
+    )
+    sure = {'share_of_links': ('standard_error',), 'gain': ('gain_standard_error',)}
+    heads.attrs['colours'] = Colours('heads', sure, by=('relation', 'way'))
+    caption = f'Relations with fewer than {FEWEST} links in a part: not looked at alone.'
+    few = {'few': table(caption, relation=found.few)} if found.few else {}
+    return found.with_frames({'relations': relations, 'heads': heads, **few})

@@ -46,7 +46,6 @@ class TokenPairs(Result):
       pairs: The pairs of texts.
       layer: The number of layers below the hidden states that are paired.
       similarity: 'cosine' or 'dot'.
-      shown: The number of pairs, the first ones, whose tokens are in a frame.
     """
 
     title = 'Which tokens make two texts similar'
@@ -54,44 +53,12 @@ class TokenPairs(Result):
     pairs: tuple[PairedTokens, ...]
     layer: int
     similarity: str
-    shown: int
 
     @functools.cached_property
     def measures(self) -> Mapping[str, Float[np.ndarray, ' P']]:
         """By name, a number of each pair of texts; NaN where it does not apply."""
         of_pairs = list(map(_measures, self.pairs))
         return {name: np.array([each[name] for each in of_pairs]) for name in of_pairs[0]}
-
-    def frames(self):
-        tokens = [
-            (
-                number, one + 1, pair.tokens[0][one], other + 1, pair.tokens[1][other],
-                *(float(each[one, other]) for each in grids),
-            )
-            for number, pair in enumerate(self.pairs[: self.shown], 1)
-            for grids in [np.broadcast_arrays(
-                pair.contributions, pair.interactions, pair.without_first[:, None],
-                pair.without_second, pair.without_both,
-            )]
-            for one, other in np.ndindex(pair.contributions.shape)
-        ]  # fmt: skip
-        return {
-            'texts': table(
-                'Each pair of texts: contributions and reference sum to the similarity, up to the '
-                'error. Agreement is a rank correlation.',
-                pair=np.arange(1, len(self.pairs) + 1),
-                **self.measures,
-            ),
-            'tokens': framed(
-                (
-                    'pair', 'place_a', 'token_a', 'place_b', 'token_b', 'contribution',
-                    'interaction', 'without_a', 'without_b', 'without_both',
-                ),
-                tokens,
-                'Pairs of tokens: the contribution, and the similarity without them. Interaction: '
-                'what deleting both does beyond deleting each.',
-            ),
-        }  # fmt: skip
 
     def _draw_token_pairs(self):
         pair = self.pairs[0]
@@ -221,9 +188,39 @@ def token_pairs(
     if len(pairs) < max(len(examples), 1):
         raise ValueError('Similarities are of pairs of texts, such as [(one, other)].')
     how = {'layer': layer, 'steps': steps, 'similarity': similarity, 'pooling': pooling}
-    return TokenPairs(
-        pairs=tuple(paired_tokens(pretrained, pairs, **how, compute=compute)),
-        layer=paired_layer(pretrained, layer),
-        similarity=similarity,
-        shown=shown,
-    )
+    found = tuple(paired_tokens(pretrained, pairs, **how, compute=compute))
+    result = TokenPairs(found, paired_layer(pretrained, layer), similarity)
+    return labelled(result, shown)
+
+
+def labelled(found: TokenPairs, shown: int) -> TokenPairs:
+    """Return the result with its tables: pairs of texts, and pairs of tokens of the first ones."""
+    tokens = [
+        (
+            number, one + 1, pair.tokens[0][one], other + 1, pair.tokens[1][other],
+            *(float(each[one, other]) for each in grids),
+        )
+        for number, pair in enumerate(found.pairs[:shown], 1)
+        for grids in [np.broadcast_arrays(
+            pair.contributions, pair.interactions, pair.without_first[:, None],
+            pair.without_second, pair.without_both,
+        )]
+        for one, other in np.ndindex(pair.contributions.shape)
+    ]  # fmt: skip
+    return found.with_frames({
+        'texts': table(
+            'Each pair of texts: contributions and reference sum to the similarity, up to the '
+            'error. Agreement is a rank correlation.',
+            pair=np.arange(1, len(found.pairs) + 1),
+            **found.measures,
+        ),
+        'tokens': framed(
+            (
+                'pair', 'place_a', 'token_a', 'place_b', 'token_b', 'contribution',
+                'interaction', 'without_a', 'without_b', 'without_both',
+            ),
+            tokens,
+            'Pairs of tokens: the contribution, and the similarity without them. Interaction: '
+            'what deleting both does beyond deleting each.',
+        ),
+    })  # fmt: skip

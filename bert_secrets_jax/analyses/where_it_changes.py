@@ -101,59 +101,6 @@ class WhereItChanges(Result):
         under = [f' under {schedule}' for schedule in self.compared]
         return [verdicts.last_layers_change_most(*tables, claim=EVERY_SCHEDULE, under=under)]
 
-    def frames(self):
-        profiles = [self.profiles(schedule) for schedule in self.changes]
-        grids = {name: [each[name].mean(axis=0) for each in profiles] for name in _COLUMNS}
-        ends = np.stack([mean_interval(each['change'].T, OF_SHARES) for each in profiles], axis=1)
-        grids |= dict(zip(('change_low', 'change_high'), ends[1:], strict=True))
-        by, sure = {'schedule': [*self.changes]}, {'change': ('change_low', 'change_high')}
-        caption = f'Means over seeds. Every random step has length {self.length:.3g}.'
-        rank, straight = agreement(
-            np.array([[each[name] for name in _EXPLAINS] for each in profiles]),
-            np.array([[each['change']] for each in profiles]),
-        )
-        straight, low, high = mean_interval(straight, OF_SHARES)
-        tuned = self.tuned.values()
-        tested = next(iter(tuned)).tested
-        limits = -100.0 if tested in BELOW_ZERO else 0.0, 100.0
-        reached = [[100 * row[tested] for row in each.scores] for each in tuned]
-        score, least, most = np.transpose([mean_interval(np.array(k), limits) for k in reached])
-        frames = {
-            'schedules': table(
-                'Scores x 100 and their 95 % intervals over seeds.',
-                schedule=[*self.tuned],
-                metric=TITLES[tested],
-                score=score,
-                low=least,
-                high=most,
-                seeds_that_learnt=[
-                    sum(not inputs.learnt_nothing(p) for p in each.p_learnt) for each in tuned
-                ],
-            ),
-            'layers': grids_frame(grids, caption, by=by, sure=sure),
-            'explained': table(
-                'How the profile of a measure over layers agrees with the change of maps, mean '
-                'over seeds. Profiles of two layers always agree.',
-                {**by, 'measure': _EXPLAINS},
-                rank_correlation=rank.mean(axis=-1),
-                r_squared=straight,
-                r_squared_low=low,
-                r_squared_high=high,
-            ),
-        }
-        steps = [
-            (schedule, step, layer, *each)
-            for schedule, tuned in self.tuned.items()
-            for step, similarity in tuned.similarity.items()
-            for ends in [mean_interval(1 - similarity.T, OF_SHARES)]
-            for layer, each in enumerate(zip(*ends, strict=True), 1)
-        ]
-        if steps:
-            columns = 'schedule', 'step', 'layer', 'change', 'change_low', 'change_high'
-            caption = '1 less similarity, over dev examples: mean over seeds.'
-            frames['steps'] = framed(columns, steps, caption)
-        return frames
-
     def _draw_where_it_changes(self):
         panels = {name.replace('_', ' '): {} for name in _COLUMNS}
         for schedule in self.changes:
@@ -354,7 +301,7 @@ def where_it_changes(
         }
         for name, each in tuned.items()
     }
-    return WhereItChanges(
+    result = WhereItChanges(
         changes=changes,
         # The models stay where they are.
         tuned={
@@ -363,6 +310,7 @@ def where_it_changes(
         random=steps,
         length=length,
     )
+    return labelled(result)
 
 
 def _starts(pretrained: Pretrained, tuned: Finetuned, name: str) -> list[Pretrained]:
@@ -406,3 +354,58 @@ def _random_step(
     length = np.sqrt(sum((each**2).sum() for each in jax.tree.leaves(noise)))
     moved = jax.tree.map(lambda leaf, own: leaf.at[layer].add(size / length * own), layers, noise)
     return dataclasses.replace(model, params=model.params | {'layers': moved})
+
+
+def labelled(found: WhereItChanges) -> WhereItChanges:
+    """Return the result with the tables of schedules, layers, what explains them, and steps."""
+    profiles = [found.profiles(schedule) for schedule in found.changes]
+    grids = {name: [each[name].mean(axis=0) for each in profiles] for name in _COLUMNS}
+    ends = np.stack([mean_interval(each['change'].T, OF_SHARES) for each in profiles], axis=1)
+    grids |= dict(zip(('change_low', 'change_high'), ends[1:], strict=True))
+    by, sure = {'schedule': [*found.changes]}, {'change': ('change_low', 'change_high')}
+    caption = f'Means over seeds. Every random step has length {found.length:.3g}.'
+    rank, straight = agreement(
+        np.array([[each[name] for name in _EXPLAINS] for each in profiles]),
+        np.array([[each['change']] for each in profiles]),
+    )
+    straight, low, high = mean_interval(straight, OF_SHARES)
+    tuned = found.tuned.values()
+    tested = next(iter(tuned)).tested
+    limits = -100.0 if tested in BELOW_ZERO else 0.0, 100.0
+    reached = [[100 * row[tested] for row in each.scores] for each in tuned]
+    score, least, most = np.transpose([mean_interval(np.array(k), limits) for k in reached])
+    frames = {
+        'schedules': table(
+            'Scores x 100 and their 95 % intervals over seeds.',
+            schedule=[*found.tuned],
+            metric=TITLES[tested],
+            score=score,
+            low=least,
+            high=most,
+            seeds_that_learnt=[
+                sum(not inputs.learnt_nothing(p) for p in each.p_learnt) for each in tuned
+            ],
+        ),
+        'layers': grids_frame(grids, caption, by=by, sure=sure),
+        'explained': table(
+            'How the profile of a measure over layers agrees with the change of maps, mean '
+            'over seeds. Profiles of two layers always agree.',
+            {**by, 'measure': _EXPLAINS},
+            rank_correlation=rank.mean(axis=-1),
+            r_squared=straight,
+            r_squared_low=low,
+            r_squared_high=high,
+        ),
+    }
+    steps = [
+        (schedule, step, layer, *each)
+        for schedule, tuned in found.tuned.items()
+        for step, similarity in tuned.similarity.items()
+        for ends in [mean_interval(1 - similarity.T, OF_SHARES)]
+        for layer, each in enumerate(zip(*ends, strict=True), 1)
+    ]
+    if steps:
+        columns = 'schedule', 'step', 'layer', 'change', 'change_low', 'change_high'
+        caption = '1 less similarity, over dev examples: mean over seeds.'
+        frames['steps'] = framed(columns, steps, caption)
+    return found.with_frames(frames)

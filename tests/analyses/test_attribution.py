@@ -5,7 +5,7 @@ import dataclasses
 import numpy as np
 import pytest
 
-from bert_secrets_jax.analyses.attribution import EFFECT, Attribution
+from bert_secrets_jax.analyses.attribution import EFFECT, assemble
 from bert_secrets_jax.contributions.faithfulness import SHARES, Faithfulness
 from bert_secrets_jax.contributions.scores import SOURCES
 from bert_secrets_jax.measure.token_maps import GLOSSES
@@ -31,7 +31,7 @@ def result_of(*, rank, tokens=20, learnt=('accuracy', 0.9, 0.5, 1e-6), classes=2
     scores = dict.fromkeys((*METHODS, EFFECT), np.array([0.1, 0.2, 0.3]))
     tokens = {'token': ['[CLS]', 'a', '[SEP]'], 'special': [True, False, True], **scores}
     places = {'text': [1, 1, 1], 'place': [1, 2, 3]}
-    return Attribution(test, classes, learnt, places | tokens, 0)
+    return assemble(test, places | tokens, classes=classes, learnt=learnt, seed=0)
 
 
 def finding(result, name):
@@ -89,7 +89,8 @@ def test_a_text_without_tokens_counts_for_nothing():
     falls[..., -1] = np.nan
     tokens = np.append(whole.test.tokens[:-1], 0)
     test = dataclasses.replace(whole.test, comprehensiveness=falls, tokens=tokens)
-    empty = dataclasses.replace(whole, test=test)
+    about = {'classes': whole.classes, 'learnt': whole.learnt, 'seed': 0}
+    empty = assemble(test, whole.labelled['tokens'].columns, **about)
     curves = empty.frames()['curves']
     assert curves['mean'].notna().all()
     expected = whole.test.comprehensiveness[0, 0, :-1].mean()

@@ -9,7 +9,13 @@ import pytest
 import scipy.special
 
 import bert_secrets_jax as bs
-from bert_secrets_jax.analyses.minimal_pairs import ALL, MinimalPairs, Told, assess_preference
+from bert_secrets_jax.analyses.minimal_pairs import (
+    ALL,
+    MinimalPairs,
+    Told,
+    assess_preference,
+    labelled,
+)
 from bert_secrets_jax.stats.agreement import without_noise
 from bert_secrets_jax.stats.correlations import spearman
 from tests.conftest import REAL_DATA, forward
@@ -162,7 +168,7 @@ def simulated(rng, heads, effects, *, pairs=40):
     names = [f'L1-H{head + 1}' for head in range(heads)]
     fields = assess_preference(np.stack([intact, *(intact + changes)]), of, names=names, seed=0)
     told = {name: Told(pairs // 2, pairs, 0, 0, 0) for name in of}
-    return MinimalPairs('scores', 'zero', (1, heads), told, **fields)
+    return labelled(MinimalPairs('scores', 'zero', (1, heads), told, **fields))
 
 
 @pytest.mark.parametrize('worlds', [12, pytest.param(300, marks=pytest.mark.slow)])

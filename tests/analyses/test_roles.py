@@ -13,6 +13,7 @@ from bert_secrets_jax.analyses.roles import (
     Roles,
     compare_within_layers,
     from_results,
+    labelled,
     rank_within_layers,
     with_rarest,
 )
@@ -34,7 +35,7 @@ def roles_of(gains=(), **means):
     }  # fmt: skip
     gains = np.zeros((2, 0, *shape)) if not len(gains) else np.asarray(gains)
     relations = tuple(f'relation {number}' for number in range(gains.shape[1]))
-    return Roles(tables, (0.1, 0.2), relations, gains, None, {})
+    return labelled(Roles(tables, (0.1, 0.2), relations, gains, None, {}))
 
 
 def test_published_thresholds():
@@ -130,6 +131,7 @@ def test_how_long_heads_with_a_role_stay():
     found = roles_of(previous=[[0.95, 0, 0], [0, 0, 0]])
     stays = np.array([[1, 0.5, 0.5], [0.5, 0, 0]])
     found = dataclasses.replace(found, stays={'gates': stays, 'gradient': 1 - stays})
+    found = labelled(found)
     frame = found.frames()['stays']
     assert frame['order'].tolist() == ['gates', 'gradient']
     np.testing.assert_allclose(frame['share_longer'], [0.5, -0.5])
@@ -140,7 +142,8 @@ def test_how_long_heads_with_a_role_stay():
         'Heads with a role stay longer than others of their layer in 0 of 2 orders of pruning.'
     )
     # Where no head has a role, or all have, nothing is said of them.
-    assert len(dataclasses.replace(found, tables=roles_of().tables).findings()) == 1
+    nothing = dataclasses.replace(found, tables=roles_of().tables)
+    assert len(labelled(nothing).findings()) == 1
 
 
 def test_statistics_read_the_texts(model, texts, settings):

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import bert_secrets_jax as bs
-from bert_secrets_jax.analyses.token_pairs import TokenPairs
+from bert_secrets_jax.analyses.token_pairs import TokenPairs, labelled
 from bert_secrets_jax.contributions.token_pairs import PairedTokens
 from tests.conftest import rarely
 
@@ -26,7 +26,7 @@ def pair_of(rng, *, agreement=0.0, alike=0.0, error=0.0):
 
 def result_of(rng, *, count=12, **given):
     pairs = tuple(pair_of(rng, **given) for _ in range(count))
-    return TokenPairs(pairs, 4, 'cosine', 2)
+    return labelled(TokenPairs(pairs, 4, 'cosine'), 2)
 
 
 def named(result):
@@ -82,7 +82,7 @@ def test_texts_of_which_nothing_can_be_ranked():
     special = (np.array([True, False, True]),) * 2
     alone = np.where(special[0], np.nan, 0.5)
     pair = PairedTokens(tokens, special, 0.5, 0.5, np.zeros((3, 3)), alone, alone, np.ones((3, 3)))
-    result = TokenPairs((pair,), 4, 'cosine', 1)
+    result = TokenPairs((pair,), 4, 'cosine')
     assert not named(result)
     assert 'nan' not in str(result)
 
