@@ -95,30 +95,6 @@ class Across(Result):
         }
         return {name: ratio for name, ratio in ratios.items() if not np.isnan(ratio)}
 
-    def frames(self):
-        values = np.stack(list(self.means.values()))
-        grids = {'mean': values.mean(axis=1), 'spread': values.std(axis=1, ddof=1)}
-        grids |= {f'in {name}': values[:, place] for place, name in enumerate(self.corpora)}
-        by = {'statistic': list(self.means)}
-        frames = {
-            'agreement': records(
-                f'Heads in two {self.unit}, and on two halves of the texts.',
-                [{'statistic': name, **each} for name, each in self.alike.items()],
-            ),
-            'heads': grids_frame(grids, f'Each head, and its spread over {self.unit}.', by=by),
-        }
-        if self.relations:
-            frames['relations'] = self._relations()
-        if self.pieces:
-            frames['pieces'] = records(
-                'Words and wordpieces that share.',
-                [
-                    {'corpus': name, **each, 'bytes of a wordpiece': self.spelt[name]}
-                    for name, each in self.pieces.items()
-                ],
-            )
-        return frames
-
     def _draw_across(self):
         known = {name: each for name, each in self.alike.items() if np.isfinite(each['rank'])}
         points = {
@@ -178,21 +154,6 @@ class Across(Result):
     def _sample(self) -> dict[str, Any]:
         return {'sample': len(self.corpora), 'sample_of': self.unit, 'source': SOURCE}
 
-    def _relations(self):
-        import pandas
-
-        first, found = self.syntax[self.corpora[0]], []
-        best = dict(zip(first.relations, first.best, strict=True))
-        for corpus, each in self.syntax.items():
-            frame = table('', **each.columns).assign(corpus=corpus)
-            frame = frame[frame['relation'].isin(self.relations)].dropna(axis=1)
-            places = [(each.relations.index(name), *best[name]) for name in frame['relation']]
-            shares = [each.dev.right[place] for place in places]
-            found.append(frame.assign(share_of_best_head_of_first_corpus=shares))
-        frame = pandas.concat(found, ignore_index=True)
-        frame.attrs = {'caption': 'The head that finds most links of each relation, by corpus.'}
-        return frame
-
 
 class Matching(Result):
     """Pairs of heads of two models, matched on half of the texts and measured on the rest.
@@ -226,12 +187,6 @@ class Matching(Result):
         if [layers, heads] != other:
             return float('nan')
         return float(np.einsum('lnln->ln', self.divergences).mean())
-
-    def frames(self):
-        places = 1 + np.concatenate([self.first, self.second], axis=1)
-        columns = zip(('layer_a', 'head_a', 'layer_b', 'head_b'), places.T, strict=True)
-        caption = 'Matched heads, on held-out texts (0: equal maps; 0.69: no token shared).'
-        return {'pairs': table(caption, **dict(columns), divergence=self.matched)}
 
     def findings(self):
         chance = float(self.by_chance.mean())
@@ -353,7 +308,7 @@ def across(
             )
             ranks = ranks_with_errors(values, errors, resamples=resamples, seed=seed)
             alike[name] = _alike(names, values, ranks, np.nan)
-    return Across(names, means, alike, syntax, pieces, spelt, unit)
+    return _labelled(Across(names, means, alike, syntax, pieces, spelt, unit))
 
 
 def _paired(
@@ -422,7 +377,11 @@ def matching(
         _divergences(one, other, texts[half::2], settings).astype(np.float64) for half in (0, 1)
     )
     first, second, by_chance = pairs_of(choosing, divergences, seed)
-    return Matching(divergences, first, second, len(texts) // 2, by_chance)
+    found = Matching(divergences, first, second, len(texts) // 2, by_chance)
+    places = 1 + np.concatenate([first, second], axis=1)
+    columns = zip(('layer_a', 'head_a', 'layer_b', 'head_b'), places.T, strict=True)
+    caption = 'Matched heads, on held-out texts (0: equal maps; 0.69: no token shared).'
+    return found.with_frames({'pairs': table(caption, **dict(columns), divergence=found.matched)})
 
 
 def _divergences(one: Pretrained, other: Pretrained, texts: Sequence[Text], settings: TextSettings):
@@ -448,3 +407,45 @@ def _between(
     rows = jnp.concatenate([each.reshape(-1, *square) for each in (attentions, others)])
     values, count = head_divergences(rows[None], marks)
     return values[0, : layers * heads, layers * heads :].reshape(layers, heads, -1), count
+
+
+def _labelled(found: Across) -> Across:
+    """Return the result with its tables: of agreement, heads, relations and wordpieces."""
+    values = np.stack(list(found.means.values()))
+    grids = {'mean': values.mean(axis=1), 'spread': values.std(axis=1, ddof=1)}
+    grids |= {f'in {name}': values[:, place] for place, name in enumerate(found.corpora)}
+    by = {'statistic': list(found.means)}
+    frames = {
+        'agreement': records(
+            f'Heads in two {found.unit}, and on two halves of the texts.',
+            [{'statistic': name, **each} for name, each in found.alike.items()],
+        ),
+        'heads': grids_frame(grids, f'Each head, and its spread over {found.unit}.', by=by),
+    }
+    if found.relations:
+        frames['relations'] = _relations(found)
+    if found.pieces:
+        frames['pieces'] = records(
+            'Words and wordpieces that share.',
+            [
+                {'corpus': name, **each, 'bytes of a wordpiece': found.spelt[name]}
+                for name, each in found.pieces.items()
+            ],
+        )
+    return found.with_frames(frames)
+
+
+def _relations(found: Across):
+    import pandas
+
+    first, frames = found.syntax[found.corpora[0]], []
+    best = dict(zip(first.relations, first.best, strict=True))
+    for corpus, each in found.syntax.items():
+        frame = table('', **each.columns).assign(corpus=corpus)
+        frame = frame[frame['relation'].isin(found.relations)].dropna(axis=1)
+        places = [(each.relations.index(name), *best[name]) for name in frame['relation']]
+        shares = [each.dev.right[place] for place in places]
+        frames.append(frame.assign(share_of_best_head_of_first_corpus=shares))
+    frame = pandas.concat(frames, ignore_index=True)
+    frame.attrs = {'caption': 'The head that finds most links of each relation, by corpus.'}
+    return frame

@@ -89,9 +89,6 @@ class Claims(Result):
     def verdicts(self):
         return list(self.decided)
 
-    def frames(self):
-        return {'claims': verdicts_frame(self.decided)}
-
     def _say_how_many(self):
         found = collections.Counter(each.verdict for each in self.decided)
         parts = [filled(said, {'n': found[each]}) for each, said in _COUNTS.items() if found[each]]
@@ -188,68 +185,6 @@ class Comparison(Result):
         names, every = zip(*tests, strict=True)
         p_values = verdicts.corrected([each.claim for each in every], [each.p for each in every])
         return list(zip(names, every, p_values.tolist(), strict=True))
-
-    def frames(self):
-        models, over_tasks = zip(*_flat(self.over_tasks), strict=True)
-        frames = {
-            'runs': records(
-                'Headline numbers. A dash: not measured.',
-                [{'run': run, **row} for run, row in self.rows.items()],
-                missing='–',
-            ),
-            **self._frames_of_claims(),
-            'claims_over_tasks': verdicts_frame(
-                over_tasks, 'Each claim about several tasks, with its verdict.', model=models
-            ),
-        }
-        return frames | self._frames_of_heads() if self.agreements else frames
-
-    def _frames_of_claims(self):
-        rows, shown = [], {}
-        for name, each, p_value in self.tests:
-            claim, after = each.claim.text, each.after(p_value)
-            rows.append(
-                {
-                    'claim': claim, 'run': name, 'verdict': each.verdict, 'p': each.p,
-                    'p_corrected': p_value, 'verdict_corrected': after, 'for': each.population,
-                }
-            )  # fmt: skip
-            tested = '' if np.isnan(each.p) else f' (p = {each.p:.2g}; {p_value:.2g})'
-            shown[claim, name] = f'{after}{tested}'
-        wide = [
-            {'claim': each.text, 'source': each.source}
-            | {run: shown.get((each.text, run), verdicts.NOT_MEASURED) for run in self.claims}
-            for each in dict.fromkeys(each.claim for _, each in _flat(self.claims))
-        ]
-        return {
-            'claims': records(
-                'Which claims hold in each run, if all are tested together. In brackets: p alone, '
-                'and together.',
-                wide,
-            ),
-            'claims_corrected': records('Every test of every claim.', rows),
-        }
-
-    def _frames_of_heads(self):
-        return {
-            'agreement': records(
-                'Rank correlations of two runs: over heads, within layers, and of layers by depth.',
-                [
-                    {'run': one, 'other_run': other, 'statistic': statistic, **each}
-                    for (one, other, statistic), each in self.agreements.items()
-                ],
-            ),
-            'profiles': records(
-                'The mean over the heads of each layer, by relative depth (0 to 1).',
-                [
-                    {'run': run, 'statistic': statistic, 'layer': layer}
-                    | {'relative_depth': depth, 'mean': mean}
-                    for run, grids in self.grids.items()
-                    for statistic, grid in grids.items()
-                    for layer, (depth, mean) in enumerate(zip(*by_depth(grid), strict=True), 1)
-                ],
-            ),
-        }
 
     def figures(self):
         if any(each['heads'] for each in self.agreements.values()):
@@ -365,7 +300,8 @@ def claims(*results: Result) -> Claims:
             )
     seeds, disabled = (given_by(results, name) for name in ('unlearnt', 'disabled'))
     disabled_unlearnt = bool(disabled) and not disabled[0].learnt
-    return Claims(decided(results), seeds[0] if seeds else (), disabled_unlearnt)
+    found = Claims(decided(results), seeds[0] if seeds else (), disabled_unlearnt)
+    return found.with_frames({'claims': verdicts_frame(found.decided)})
 
 
 def comparison(
@@ -398,7 +334,7 @@ def comparison(
         for statistic, each in _agreements(shared[one], shared[other]).items()
     }
     told = {name: tuple(each) for name, each in (missing or {}).items()}
-    return Comparison(rows, found, claims_over_tasks(runs), shared, agreements, told)
+    return side_by_side(Comparison(rows, found, claims_over_tasks(runs), shared, agreements, told))
 
 
 def _at_a_glance(name: str, results: Sequence[Result]) -> dict[str, str]:
@@ -574,3 +510,69 @@ def _extremes(ranks: Mapping[Which, float], count: int) -> list[str]:
         known.setdefault(statistic, []).append(rank)
     ranked, half = sorted(known, key=lambda name: -np.mean(known[name])), count // 2
     return list(dict.fromkeys([*ranked[:half], *ranked[-half:]]))
+
+
+def side_by_side(found: Comparison) -> Comparison:
+    """Return the result with its tables: of runs, of claims, and of what their heads have."""
+    models, over_tasks = zip(*_flat(found.over_tasks), strict=True)
+    frames = {
+        'runs': records(
+            'Headline numbers. A dash: not measured.',
+            [{'run': run, **row} for run, row in found.rows.items()],
+            missing='–',
+        ),
+        **_of_claims(found),
+        'claims_over_tasks': verdicts_frame(
+            over_tasks, 'Each claim about several tasks, with its verdict.', model=models
+        ),
+    }
+    return found.with_frames(frames | _of_heads(found) if found.agreements else frames)
+
+
+def _of_claims(found: Comparison):
+    rows, shown = [], {}
+    for name, each, p_value in found.tests:
+        claim, after = each.claim.text, each.after(p_value)
+        rows.append(
+            {
+                'claim': claim, 'run': name, 'verdict': each.verdict, 'p': each.p,
+                'p_corrected': p_value, 'verdict_corrected': after, 'for': each.population,
+            }
+        )  # fmt: skip
+        tested = '' if np.isnan(each.p) else f' (p = {each.p:.2g}; {p_value:.2g})'
+        shown[claim, name] = f'{after}{tested}'
+    wide = [
+        {'claim': each.text, 'source': each.source}
+        | {run: shown.get((each.text, run), verdicts.NOT_MEASURED) for run in found.claims}
+        for each in dict.fromkeys(each.claim for _, each in _flat(found.claims))
+    ]
+    return {
+        'claims': records(
+            'Which claims hold in each run, if all are tested together. In brackets: p alone, '
+            'and together.',
+            wide,
+        ),
+        'claims_corrected': records('Every test of every claim.', rows),
+    }
+
+
+def _of_heads(found: Comparison):
+    return {
+        'agreement': records(
+            'Rank correlations of two runs: over heads, within layers, and of layers by depth.',
+            [
+                {'run': one, 'other_run': other, 'statistic': statistic, **each}
+                for (one, other, statistic), each in found.agreements.items()
+            ],
+        ),
+        'profiles': records(
+            'The mean over the heads of each layer, by relative depth (0 to 1).',
+            [
+                {'run': run, 'statistic': statistic, 'layer': layer}
+                | {'relative_depth': depth, 'mean': mean}
+                for run, grids in found.grids.items()
+                for statistic, grid in grids.items()
+                for layer, (depth, mean) in enumerate(zip(*by_depth(grid), strict=True), 1)
+            ],
+        ),
+    }

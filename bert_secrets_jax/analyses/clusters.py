@@ -102,34 +102,6 @@ class Clusters(Result):
         """The names of the heads [H], such as 'L1-H2'."""
         return [head_name(*head) for head in np.ndindex(self.tables[DIVERGENCE].mean.shape[:2])]
 
-    def frames(self):
-        divergences, names = self.divergences, np.array(self.names)
-        apart = divergences + np.diag(np.full(len(names), np.inf))
-        heads = {
-            **dict(zip('xy', self.positions.T, strict=True)),
-            'mostly': self.behaviours,
-            'nearest_head': names[apart.argmin(axis=1)],
-            'divergence_from_it': apart.min(axis=1),
-        }
-        shape = self.tables[DIVERGENCE].mean.shape[:2]
-        first, second = pairs = np.triu_indices(len(names), 1)
-        every = {'first': names[first], 'second': names[second], 'divergence': divergences[pairs]}
-        closest = np.argsort(every['divergence'], kind='stable')[:10]
-        return {
-            'heads': grids_frame(
-                {name: np.reshape(each, shape) for name, each in heads.items()},
-                f'The place of each head in the figure (stress {self.stress:.2f}; 0 if distances '
-                'are the divergences).',
-                shown=('divergence_from_it', 'mostly'),
-            ),
-            'nearest': table(
-                'The ten most similar pairs (0: equal maps; 0.69: no token shared).',
-                heads=worded('{} and {}', names[first], names[second])[closest],
-                divergence=every['divergence'][closest],
-            ),
-            'divergences': table('The divergence of every pair of heads.', **every),
-        }
-
     def _draw_clusters(self):
         return plots.planes(
             self.positions.reshape(*self.tables[DIVERGENCE].mean.shape[:2], 2),
@@ -222,7 +194,7 @@ def from_tables(tables: Tables, *, seed: int) -> Clusters:
     apart = np.linalg.norm(positions[:, None] - positions[None], axis=-1)
     stress = np.sqrt(((apart - divergences) ** 2).sum() / (apart**2).sum())
     layers = compare_layers(divergences, heads=means.shape[1], seed=seed)
-    return Clusters(tables, positions, float(stress), layers)
+    return _labelled(Clusters(tables, positions, float(stress), layers))
 
 
 def compare_layers(
@@ -252,3 +224,35 @@ def _symmetric(means: np.ndarray) -> Float[np.ndarray, 'H H']:
     matrix = (matrix + matrix.T) / 2
     np.fill_diagonal(matrix, 0)
     return matrix
+
+
+def _labelled(found: Clusters) -> Clusters:
+    """Return the result with its tables: of heads, of the nearest ones, and of all pairs."""
+    divergences, names = found.divergences, np.array(found.names)
+    apart = divergences + np.diag(np.full(len(names), np.inf))
+    heads = {
+        **dict(zip('xy', found.positions.T, strict=True)),
+        'mostly': found.behaviours,
+        'nearest_head': names[apart.argmin(axis=1)],
+        'divergence_from_it': apart.min(axis=1),
+    }
+    shape = found.tables[DIVERGENCE].mean.shape[:2]
+    first, second = pairs = np.triu_indices(len(names), 1)
+    every = {'first': names[first], 'second': names[second], 'divergence': divergences[pairs]}
+    closest = np.argsort(every['divergence'], kind='stable')[:10]
+    return found.with_frames(
+        {
+            'heads': grids_frame(
+                {name: np.reshape(each, shape) for name, each in heads.items()},
+                f'The place of each head in the figure (stress {found.stress:.2f}; 0 if distances '
+                'are the divergences).',
+                shown=('divergence_from_it', 'mostly'),
+            ),
+            'nearest': table(
+                'The ten most similar pairs (0: equal maps; 0.69: no token shared).',
+                heads=worded('{} and {}', names[first], names[second])[closest],
+                divergence=every['divergence'][closest],
+            ),
+            'divergences': table('The divergence of every pair of heads.', **every),
+        }
+    )

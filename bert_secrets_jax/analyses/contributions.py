@@ -112,71 +112,6 @@ class Contributions(Result):
     def verdicts(self):
         return [verdicts.sep_moves_little(*(each['all [SEP]'] for each in self.tables.values()))]
 
-    def frames(self):
-        tables = {
-            f'{name}, {by}': each for by, of in self.tables.items() for name, each in of.items()
-        }
-        units = {name: SHARE if name.endswith('weights') else _NORMS for name in tables}
-        mixing = self.mixing
-        means = [
-            mean_over_runs([{way: mixing}], [way], np.s_[:, place], limits=OF_SHARES).interval
-            for place, way in enumerate(MIXING)
-        ]
-        of_layers = interval(mixing.mean, mixing.standard_error, mixing.count - 1, OF_SHARES)
-        published = {
-            f'published: {name}': [100 * ratios[way] for way in MIXING]
-            for name, ratios in paper.mixing_ratios().items()
-        }
-        groups, lost, activity = [*self.inactive.values()], {}, {}
-        for by, share in (('weights', 'share_of_attention'), ('norms', 'share_of_norms')):
-            activity[f'most_by_{by}'], activity[share] = self._most(by)
-        activity['output_of_layer_mean'] = self.outputs.mean
-        if self.lost is not None:
-            lost = {'do_not_matter': self.lost.verdict == NO_MATTER, 'matter': self.lost.matters}
-            points = 100 * self.lost.difference.reshape(self.outputs.mean.shape)
-            activity['points_without_it'] = points
-        names = [[head_name(*head) for head in np.argwhere(each)] for each in groups]
-        return {
-            'mixing': table(
-                'How much of a token comes from other tokens in a layer: mean over layers.',
-                way=[*MIXING],
-                **dict(zip(_ENDS, 100 * np.transpose(means), strict=True)),
-                **published,
-            ),
-            'inactive': table(
-                'Heads that may do nothing: at least half of the attention or output is for one '
-                'kind of token, or the output is short. A change below half a point does not '
-                'matter, significant or not.',
-                inactive=[*self.inactive],
-                heads=[each.sum() for each in groups],
-                which=[', '.join(each) or 'none' for each in names],
-                **{k: [those[each.ravel()].sum() for each in groups] for k, those in lost.items()},
-            ),
-            'mixing_layers': grids_frame(
-                dict(zip(_ENDS, 100 * np.swapaxes(of_layers, 1, 2), strict=True)),
-                'How much of a token comes from other tokens, layer by layer.',
-                by={'way': list(MIXING)},
-                sure={'percent': ('low', 'high')},
-            ),
-            'kinds': grids_frame(
-                {
-                    column: [tables[name].mean.mean(axis=1) for name in self.kinds]
-                    for column, tables in self.tables.items()
-                },
-                'Shares of attention and of what is moved, means over the heads of a layer.',
-                by={'kind': self.kinds},
-            ),
-            'activity': grids_frame(
-                activity,
-                'The kind of token that has most of each head, and the length of its output.',
-            ),
-            'heads': heads_frame(
-                {**tables, 'output': self.outputs},
-                {**units, 'output': 'of the mean of its layer'},
-                'Each number of each head.',
-            ),
-        }
-
     def _draw_weights_and_norms(self):
         return plots.head_points(
             {
@@ -285,7 +220,7 @@ def contributions(
         how = {'maps_of': maps_of, 'mesh': settings.mesh, 'also': also}
         return measure(pretrained, with_progress(batches, what), described, **how)
 
-    return Contributions(
+    result = Contributions(
         tables={'weights': weights, 'norms': read('Norms', moved.shares_of_norms, statistics())},
         **read('Mixing ratios', moved.mixing_ratios, mixing=moved.over_tokens),
         **read('Outputs of heads', moved.output_norms, outputs=moved.beside_layer),
@@ -293,8 +228,76 @@ def contributions(
         lost=lost,
         meaning=meaning,
     )
+    return labelled(result)
 
 
 def statistics() -> list[Described]:
     """Return the statistics of attention that are measured by weights and by norms."""
     return [named(name) for name in KINDS]
+
+
+def labelled(found: Contributions) -> Contributions:
+    """Return the result with its tables: mixing, inactive heads, kinds of tokens, and heads."""
+    tables = {f'{name}, {by}': each for by, of in found.tables.items() for name, each in of.items()}
+    units = {name: SHARE if name.endswith('weights') else _NORMS for name in tables}
+    mixing = found.mixing
+    means = [
+        mean_over_runs([{way: mixing}], [way], np.s_[:, place], limits=OF_SHARES).interval
+        for place, way in enumerate(MIXING)
+    ]
+    of_layers = interval(mixing.mean, mixing.standard_error, mixing.count - 1, OF_SHARES)
+    published = {
+        f'published: {name}': [100 * ratios[way] for way in MIXING]
+        for name, ratios in paper.mixing_ratios().items()
+    }
+    groups, lost, activity = [*found.inactive.values()], {}, {}
+    for by, share in (('weights', 'share_of_attention'), ('norms', 'share_of_norms')):
+        activity[f'most_by_{by}'], activity[share] = found._most(by)
+    activity['output_of_layer_mean'] = found.outputs.mean
+    if found.lost is not None:
+        lost = {'do_not_matter': found.lost.verdict == NO_MATTER, 'matter': found.lost.matters}
+        points = 100 * found.lost.difference.reshape(found.outputs.mean.shape)
+        activity['points_without_it'] = points
+    names = [[head_name(*head) for head in np.argwhere(each)] for each in groups]
+    return found.with_frames(
+        {
+            'mixing': table(
+                'How much of a token comes from other tokens in a layer: mean over layers.',
+                way=[*MIXING],
+                **dict(zip(_ENDS, 100 * np.transpose(means), strict=True)),
+                **published,
+            ),
+            'inactive': table(
+                'Heads that may do nothing: at least half of the attention or output is for one '
+                'kind of token, or the output is short. A change below half a point does not '
+                'matter, significant or not.',
+                inactive=[*found.inactive],
+                heads=[each.sum() for each in groups],
+                which=[', '.join(each) or 'none' for each in names],
+                **{k: [those[each.ravel()].sum() for each in groups] for k, those in lost.items()},
+            ),
+            'mixing_layers': grids_frame(
+                dict(zip(_ENDS, 100 * np.swapaxes(of_layers, 1, 2), strict=True)),
+                'How much of a token comes from other tokens, layer by layer.',
+                by={'way': list(MIXING)},
+                sure={'percent': ('low', 'high')},
+            ),
+            'kinds': grids_frame(
+                {
+                    column: [tables[name].mean.mean(axis=1) for name in found.kinds]
+                    for column, tables in found.tables.items()
+                },
+                'Shares of attention and of what is moved, means over the heads of a layer.',
+                by={'kind': found.kinds},
+            ),
+            'activity': grids_frame(
+                activity,
+                'The kind of token that has most of each head, and the length of its output.',
+            ),
+            'heads': heads_frame(
+                {**tables, 'output': found.outputs},
+                {**units, 'output': 'of the mean of its layer'},
+                'Each number of each head.',
+            ),
+        }
+    )

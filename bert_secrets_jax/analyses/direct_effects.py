@@ -67,21 +67,6 @@ class DirectEffects(Result):
         """The mean over examples, [L], and the ends of its interval, which stay within 0 and 1."""
         return mean_interval(self.lens, OF_SHARES)
 
-    def frames(self):
-        return {
-            'heads': effects.frame_of({'margin': self.heads}, effects.TESTED, _WITHOUT, 'outcome'),
-            'parts': framed(
-                ('part', 'mean', 'low', 'high'),
-                [(name, *map(float, mean_interval(each))) for name, each in self.parts.items()],
-                'The parts of the mean margin of the right answer, in logits. They sum to it.',
-            ),
-            'layers': grids_frame(
-                dict(zip(('accuracy', 'low', 'high'), self._accuracy, strict=True)),
-                _ANSWERS,
-                sure={'accuracy': ('low', 'high')},
-            ),
-        }
-
     def figures(self):
         heads = 'heads', self.heads, self.shape, _WITHOUT, 'margin'
         draw = functools.partial(effects.draw_effects, *heads)
@@ -204,7 +189,7 @@ def direct_effects(
     effects = assess_losses(-each.T, np.zeros(len(each)), seed=seed, **about)
     margin = float(sum(part.mean() for part in parts.values()))
     effects = dataclasses.replace(effects, intact=margin)
-    return DirectEffects((layers, heads), effects, parts, lens.T)
+    return labelled(DirectEffects((layers, heads), effects, parts, lens.T))
 
 
 _SUMS = {
@@ -219,3 +204,22 @@ def _draw_lens(result: DirectEffects):
     return plots.layer_curves(
         {'after each layer': result._accuracy}, label='share of right answers', limits=(0.0, 1.02)
     ).captioned(f'{_ANSWERS} Lines: 95 % intervals.', plots.Source('layers', 'accuracy'))
+
+
+def labelled(found: DirectEffects) -> DirectEffects:
+    """Return the result with its tables: of heads, of other parts, and of layers."""
+    return found.with_frames(
+        {
+            'heads': effects.frame_of({'margin': found.heads}, effects.TESTED, _WITHOUT, 'outcome'),
+            'parts': framed(
+                ('part', 'mean', 'low', 'high'),
+                [(name, *map(float, mean_interval(each))) for name, each in found.parts.items()],
+                'The parts of the mean margin of the right answer, in logits. They sum to it.',
+            ),
+            'layers': grids_frame(
+                dict(zip(('accuracy', 'low', 'high'), found._accuracy, strict=True)),
+                _ANSWERS,
+                sure={'accuracy': ('low', 'high')},
+            ),
+        }
+    )

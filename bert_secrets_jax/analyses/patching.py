@@ -75,21 +75,6 @@ class Patching(Result):
 
     title = 'Heads that tell two texts apart'
 
-    def frames(self):
-        unit = effects.unit_of(self.total)
-        caption = f'Changes by the {self.of} of each head of the other text ({unit}; from '
-        caption += f'corrupted to clean texts: {self.total.difference[0]:.2g}).'
-        heads = effects.frame_of(self.effects, effects.TESTED, caption, 'direction')
-        heads[_SHARES] = np.concatenate([self.shares[each] for each in self.effects])
-        caption = f'Estimates from gradients less exact changes, in both directions ({unit}).'
-        errors = effects.frame_of(self.errors, _OF_ERRORS, caption, 'method')
-        errors['estimate'] = np.concatenate([self.estimate(method) for method in self.errors])
-        errors['exact'] = errors['estimate'] - errors['error']
-        agreed = [dataclasses.astuple(self.agreement[method]) for method in errors['method']]
-        errors[['agreement_rank', 'agreement_low', 'agreement_high']] = agreed
-        frames = {'heads': heads, 'estimates': errors}
-        return {name: each.rename(columns={'disabled': 'name'}) for name, each in frames.items()}
-
     def estimate(self, method: str) -> Float[np.ndarray, ' M']:
         """Return the effects of heads, in both directions, as a method estimates them."""
         return self.effects[BOTH].difference + self.errors[method].difference
@@ -235,7 +220,7 @@ def patching(
         method: directions_of(estimate_patches(model, clean, corrupted, steps=each, **how))[BOTH]
         for method, each in zip(SOURCES, (0, steps), strict=True)
     }
-    return Patching(
+    result = Patching(
         of=of,
         shape=exact.denoising.shape[1:],
         total=assess(gap[:, None], names=['clean']),
@@ -247,6 +232,7 @@ def patching(
             for method, each in estimates.items()
         },
     )
+    return labelled(result)
 
 
 def directions_of(patched: Patched) -> dict[str, Float[np.ndarray, 'E L N']]:
@@ -316,3 +302,22 @@ def pairs_of(
         drawn_pairs = [pair[np.argsort(-predicted[pair])] for pair in drawn_pairs]
     clean, corrupted = np.array(drawn_pairs).T.tolist()
     return [texts[each] for each in clean], [texts[each] for each in corrupted]
+
+
+def labelled(found: Patching) -> Patching:
+    """Return the result with its tables: of heads, and of estimates."""
+    unit = effects.unit_of(found.total)
+    caption = f'Changes by the {found.of} of each head of the other text ({unit}; from '
+    caption += f'corrupted to clean texts: {found.total.difference[0]:.2g}).'
+    heads = effects.frame_of(found.effects, effects.TESTED, caption, 'direction')
+    heads[_SHARES] = np.concatenate([found.shares[each] for each in found.effects])
+    caption = f'Estimates from gradients less exact changes, in both directions ({unit}).'
+    errors = effects.frame_of(found.errors, _OF_ERRORS, caption, 'method')
+    errors['estimate'] = np.concatenate([found.estimate(method) for method in found.errors])
+    errors['exact'] = errors['estimate'] - errors['error']
+    agreed = [dataclasses.astuple(found.agreement[method]) for method in errors['method']]
+    errors[['agreement_rank', 'agreement_low', 'agreement_high']] = agreed
+    frames = {'heads': heads, 'estimates': errors}
+    return found.with_frames(
+        {name: each.rename(columns={'disabled': 'name'}) for name, each in frames.items()}
+    )

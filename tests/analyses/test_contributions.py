@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import bert_secrets_jax as bs
-from bert_secrets_jax.analyses.contributions import BY_NORMS, BY_OUTPUT, BY_WEIGHTS, KINDS
+from bert_secrets_jax.analyses.contributions import BY_NORMS, BY_OUTPUT, BY_WEIGHTS, KINDS, labelled
 from bert_secrets_jax.contributions.norms import (
     MIXING,
     mixing_ratios,
@@ -30,7 +30,7 @@ def made(found, **changes):
     """The result with other tables of [CLS], [SEP] and full stops, or of outputs."""
     tables = {by: each | changes.get(by, {}) for by, each in found.tables.items()}
     outputs = changes.get('outputs', found.outputs)
-    return dataclasses.replace(found, tables=tables, outputs=outputs)
+    return labelled(dataclasses.replace(found, tables=tables, outputs=outputs))
 
 
 def test_tables_are_means_over_texts(found, model, texts):
@@ -106,7 +106,7 @@ def test_what_losing_them_does(found, results, model, texts):
         'A change below half a point does not matter, significant or not.'
         in (frame.attrs['caption'])
     )
-    without = dataclasses.replace(mine, lost=None, meaning='')
+    without = labelled(dataclasses.replace(mine, lost=None, meaning=''))
     assert any('was not measured' in note for note in without.notes())
     assert 'points_without_it' not in without.frames()['activity']
     other = dataclasses.replace(results['ablation'].sets['heads'], masks=np.ones((15, 3, 5)))

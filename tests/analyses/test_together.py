@@ -8,6 +8,7 @@ import scipy.stats
 
 import bert_secrets_jax as bs
 from bert_secrets_jax.analyses import verdicts as claims
+from bert_secrets_jax.analyses.claims import side_by_side
 from bert_secrets_jax.analyses.verdicts import DOES_NOT_HOLD, HOLDS, UNDECIDED
 from bert_secrets_jax.stats.influence import mean_effect
 
@@ -66,7 +67,7 @@ def test_the_table_of_tasks():
         for task, p in (('MRPC', 0.04), ('RTE', 0.6))
     }
     over = {'tiny': (claims.not_measured(claims.SAME_HEADS, 'two tasks'),)}
-    frames = bs.analyses.Comparison({}, verdicts, over, {}, {}).frames()
+    frames = side_by_side(bs.analyses.Comparison({}, verdicts, over, {}, {})).frames()
     wide, every = frames['claims'].set_index('claim'), frames['claims_corrected']
     assert list(wide.loc[strong.text, ['MRPC', 'RTE']]) == ['holds (p = 1e-06; 8e-06)'] * 2
     assert wide.loc[weak.text, 'MRPC'] == 'undecided (p = 0.04; 0.16)'
