@@ -19,6 +19,7 @@ from bert_secrets_jax.analyses.common.inputs import Models, TextSettings
 from bert_secrets_jax.analyses.common.tables import (
     Description,
     Tables,
+    beside_published,
     describe,
     layers_frame,
     mean_finding,
@@ -67,48 +68,13 @@ class AttentionChange(Result):
         """The similarity of each head, mean over examples and seeds [L, N], by reading."""
         return {reading: similarity(runs, reading) for reading, runs in self.readings.items()}
 
-    @property
-    def changes(self) -> dict[str, dict[str, Any]]:
-        """The change of each statistic, over all heads and in the head that changes most."""
-        runs, found = list(self.runs.values()), {}
-        for each in self.statistics:
-            name = change(each.name)
-            table = over_seeds(runs, [name])[name]
-            if table.count:
-                head = top_head(np.abs(table.mean))
-                every, its = (mean_over_runs(runs, [name], of).interval for of in (..., head))
-                found[each.name] = {
-                    'statistic': each.title,
-                    'unit': each.unit,
-                    **with_ends('mean_change', every),
-                    'mean_size_of_change': np.abs(table.mean).mean(),
-                    'head_changed_most': head_name(*head),
-                    **with_ends('its_change', its),
-                }
-        return found
-
     def verdicts(self):
         return last_layers(self.readings.get('paper', {}))
 
     def frames(self):
-        frames = {
-            'layers': layers_frame(
-                {f'reading_{name}': grid for name, grid in self.grids.items()},
-                {'paper_notebook': paper.attention_change(self.subject.task)},
-                'Similarity, mean over the heads of a layer.',
-            )
-        }
-        for reading, runs in self.readings.items():
-            caption = f'Similarity of every head, reading "{reading}".'
-            frames[f'heads_{reading}'] = seeds_frame(runs, UNIT, caption)
-        if self.statistics:
-            units = {each.name: each.unit for each in self.statistics}
-            units |= {change(name): unit for name, unit in units.items()}
-            caption = 'Changes over all heads, and in the head that changes most.'
-            frames['changes'] = records(caption, self.changes.values())
-            caption = 'Every statistic of the fine-tuned models, and what changed.'
-            frames['heads_finetuned'] = seeds_frame(self.runs, units, caption)
-        return frames
+        frames, published = super().frames(), paper.attention_change(self.subject.task)
+        layers = beside_published(frames['layers'], {'paper_notebook': published})
+        return frames | {'layers': layers}
 
     def _draw_fig5(self):
         caption = f'Change of the maps by fine-tuning ({self.subject.as_in("Figure 5")}).'
@@ -157,16 +123,19 @@ class AttentionChange(Result):
     def _clear(self) -> dict[str, tuple[float, float]]:
         """The means before and after of what gets clearly more or less attention, by its name."""
         runs, clear = list(self.runs.values()), {}
-        for name, each in self.changes.items():
-            if each['mean_change_low'] * each['mean_change_high'] > 0:
+        known = [each.name for each in self.statistics if runs[0][change(each.name)].count]
+        if known:
+            columns = self.labelled['changes'].columns
+            is_clear = columns['mean_change_low'] * columns['mean_change_high'] > 0
+            for name, moved in np.array([known, columns['mean_change']], object).T[is_clear]:
                 after = mean_over_runs(runs, [name]).mean
-                clear[name] = (after - each['mean_change'], after)
+                clear[name] = (after - moved, after)
         return clear
 
     def at_a_glance(self):
         if 'paper' not in self.readings:
             return {}
-        similar = self.grids['paper'].mean(axis=1)
+        similar = self.labelled['layers'].columns['reading_paper']
         layers = (f'L{layer + 1} ({similar[layer]:.3f})' for layer in np.argsort(similar)[:2])
         return {'two layers that change most (similarity)': ', '.join(layers)}
 
@@ -234,7 +203,50 @@ def attention_change(
         encoding = for_reading(reading, settings)
         found[reading] = encoding.changes(pretrained, tuned, texts, compared)
     runs = settings.changes(pretrained, tuned, texts, described) if described else {}
-    return AttentionChange(found, describe(described), runs)
+    result = AttentionChange(found, describe(described), runs)
+    return result.with_frames(_tables(result))
+
+
+def _tables(found: AttentionChange):
+    """Return the tables of layers and heads by reading, and of what changed in each statistic."""
+    frames = {
+        'layers': layers_frame(
+            {f'reading_{name}': grid for name, grid in found.grids.items()},
+            'Similarity, mean over the heads of a layer.',
+        )
+    }
+    for reading, runs in found.readings.items():
+        caption = f'Similarity of every head, reading "{reading}".'
+        frames[f'heads_{reading}'] = seeds_frame(runs, UNIT, caption)
+    if found.statistics:
+        units = {each.name: each.unit for each in found.statistics}
+        units |= {change(name): unit for name, unit in units.items()}
+        caption = 'Changes over all heads, and in the head that changes most.'
+        frames['changes'] = records(caption, _changes(found))
+        caption = 'Every statistic of the fine-tuned models, and what changed.'
+        frames['heads_finetuned'] = seeds_frame(found.runs, units, caption)
+    return frames
+
+
+def _changes(found: AttentionChange) -> list[dict[str, Any]]:
+    runs, rows = list(found.runs.values()), []
+    for each in found.statistics:
+        name = change(each.name)
+        table = over_seeds(runs, [name])[name]
+        if table.count:
+            head = top_head(np.abs(table.mean))
+            every, its = (mean_over_runs(runs, [name], of).interval for of in (..., head))
+            rows.append(
+                {
+                    'statistic': each.title,
+                    'unit': each.unit,
+                    **with_ends('mean_change', every),
+                    'mean_size_of_change': np.abs(table.mean).mean(),
+                    'head_changed_most': head_name(*head),
+                    **with_ends('its_change', its),
+                }
+            )
+    return rows
 
 
 def _changed(result: AttentionChange) -> tuple[dict[str, np.ndarray], dict[Any, plots.Source]]:

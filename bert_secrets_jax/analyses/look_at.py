@@ -197,48 +197,6 @@ class LookAt(Result):
             else verdicts.sep_is_a_no_op(gradients.tables, loss=gradients.title),
         ]
 
-    def frames(self):
-        layers, tables, gradients = self.layers, dict(self.tables), self.gradients
-        units = {each.name: each.unit for each in self.statistics}
-        means = {name: table.mean.mean(axis=1) for name, table in tables.items()}
-        means |= {f'Clark et al.: {name}': each for name, each in _published(layers).items()}
-        theirs = paper.what_bert_looks_at().heads_over_half
-        counts = [
-            (name, len(heads), *ends, ', '.join(heads) or 'none', theirs.get(name, np.nan))
-            for name in COUNTED
-            for heads, *ends in [heads_over_half(tables[name])]
-            if tables[name].count
-        ]
-        frames = {
-            'layers': grids_frame(
-                means,
-                'Mean over the heads of a layer; attention as a share, entropies in nats.'
-                + _read_from_figures(layers),
-            ),
-            'counts': framed(
-                ('attention to', 'heads', 'at least', 'at most', 'which', 'BERT-base'),
-                counts,
-                'Heads that give a kind of token more than half of their attention.',
-            ),
-        }
-        if gradients is not None:
-            rows = [
-                (layer + 1, name, each.mean[layer].mean(), each.standard_error[layer].mean(),
-                 each.count, gradients.unit)
-                for name, each in gradients.tables.items()
-                if each.count
-                for layer in range(layers)
-            ]  # fmt: skip
-            frames['gradients'] = framed(
-                ('layer', 'type', 'mean', 'standard_error', 'examples', 'unit'),
-                rows,
-                f'Gradient of {gradients.title}, mean over heads.',
-                colours=Colours('layers', {'mean': ('standard_error', 'examples')}, by=('type',)),
-            )
-            theirs = {f'gradient at {name}': each for name, each in gradients.tables.items()}
-            tables, units = tables | theirs, units | dict.fromkeys(theirs, gradients.unit)
-        return frames | {'heads': heads_frame(tables, units, 'Every statistic of every head.')}
-
     def figures(self):
         drawings: dict[str, Any] = {name: functools.partial(_draw, name=name) for name in _FIGURES}
         if self.gradients is not None:
@@ -374,7 +332,52 @@ def look_at(
         raise ValueError(why)
     statistics = [named(name) for name in STATISTICS]
     tables = settings.tables(pretrained, examples, statistics)
-    return LookAt(describe(statistics), tables, found, why)
+    looked = LookAt(describe(statistics), tables, found, why)
+    return looked.with_frames(_tables(looked))
+
+
+def _tables(found: LookAt):
+    """Return the tables of layers, of heads above half, of any gradients, and of all heads."""
+    layers, tables, gradients = found.layers, dict(found.tables), found.gradients
+    units = {each.name: each.unit for each in found.statistics}
+    means = {name: table.mean.mean(axis=1) for name, table in tables.items()}
+    means |= {f'Clark et al.: {name}': each for name, each in _published(layers).items()}
+    theirs = paper.what_bert_looks_at().heads_over_half
+    counts = [
+        (name, len(heads), *ends, ', '.join(heads) or 'none', theirs.get(name, np.nan))
+        for name in COUNTED
+        for heads, *ends in [heads_over_half(tables[name])]
+        if tables[name].count
+    ]
+    frames = {
+        'layers': grids_frame(
+            means,
+            'Mean over the heads of a layer; attention as a share, entropies in nats.'
+            + _read_from_figures(layers),
+        ),
+        'counts': framed(
+            ('attention to', 'heads', 'at least', 'at most', 'which', 'BERT-base'),
+            counts,
+            'Heads that give a kind of token more than half of their attention.',
+        ),
+    }
+    if gradients is not None:
+        rows = [
+            (layer + 1, name, each.mean[layer].mean(), each.standard_error[layer].mean(),
+             each.count, gradients.unit)
+            for name, each in gradients.tables.items()
+            if each.count
+            for layer in range(layers)
+        ]  # fmt: skip
+        frames['gradients'] = framed(
+            ('layer', 'type', 'mean', 'standard_error', 'examples', 'unit'),
+            rows,
+            f'Gradient of {gradients.title}, mean over heads.',
+            colours=Colours('layers', {'mean': ('standard_error', 'examples')}, by=('type',)),
+        )
+        theirs = {f'gradient at {name}': each for name, each in gradients.tables.items()}
+        tables, units = tables | theirs, units | dict.fromkeys(theirs, gradients.unit)
+    return frames | {'heads': heads_frame(tables, units, 'Every statistic of every head.')}
 
 
 def _published(layers: int) -> dict[str, np.ndarray]:

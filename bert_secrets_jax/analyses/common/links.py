@@ -75,15 +75,6 @@ class Linked(Result):
     tests: Tests
     tables: Tables
 
-    def frames(self):
-        _, best, readings = self.NAMES
-        return {
-            best: summary_frame(self.tests, self.tables),
-            'nulls': nulls_frame(self.tests),
-            'heads': tests_frame(self.tests),
-            readings: heads_frame(self.tables, UNIT, 'Both readings of every head.'),
-        }
-
     def figures(self):
         return drawn(self, **{self.NAMES[0]: _draw_grids} if self.tests else {})
 
@@ -105,6 +96,17 @@ def beyond(kinds: Sequence[str]) -> str:
     return ' and '.join(filter(None, [position, 'word class' if CLASSES in kinds else ''])) or (
         'chance'
     )
+
+
+def links_frames(found: Linked):
+    """Return the frames of the best heads, what they are compared with, and of all heads."""
+    _, best, readings = found.NAMES
+    return {
+        best: summary_frame(found.tests, found.tables),
+        'nulls': nulls_frame(found.tests),
+        'heads': tests_frame(found.tests),
+        readings: heads_frame(found.tables, UNIT, 'Both readings of every head.'),
+    }
 
 
 def tests_frame(tests: Tests):

@@ -105,22 +105,6 @@ class BeforeAndAfter(Result):
         of = {'unit': self.unit, 'source': self.source} | fields
         return mean_finding(name, self.models, [statistic], heads, **of)
 
-    def heads_frames(self, names: Iterable[str] = ()) -> 'dict[str, pandas.DataFrame]':
-        """Return the frames `heads` of the model as it is, and `heads_finetuned`, if there is one.
-
-        They have the statistics of these names; without names, all.
-        """
-        before, *runs = (
-            {name: tables[name] for name in names or tables if name in tables}
-            for tables in (self.before, *self.runs.values())
-        )
-        after, caption = dict(zip(self.runs, runs, strict=True)), 'Every head of the '
-        frames = {'heads': heads_frame(before, self.unit, f'{caption}model as it is.')}
-        if runs:
-            caption += 'fine-tuned models, and what changed.'
-            frames['heads_finetuned'] = seeds_frame(after, self.unit, caption)
-        return frames
-
 
 @dataclasses.dataclass(frozen=True)
 class OverRuns:
@@ -254,6 +238,23 @@ def seeds_frame(runs: Mapping[str, Tables], units: Mapping[str, str] | str, capt
     return framed(list(frame), rows, caption, colours=colours)
 
 
+def heads_frames(found: BeforeAndAfter, names: Iterable[str] = ()) -> 'dict[str, pandas.DataFrame]':
+    """Return the frames `heads` of a model as it is, and `heads_finetuned`, if there is one.
+
+    They have the statistics of these names; without names, all.
+    """
+    before, *runs = (
+        {name: tables[name] for name in names or tables if name in tables}
+        for tables in (found.before, *found.runs.values())
+    )
+    after, caption = dict(zip(found.runs, runs, strict=True)), 'Every head of the '
+    frames = {'heads': heads_frame(before, found.unit, f'{caption}model as it is.')}
+    if runs:
+        caption += 'fine-tuned models, and what changed.'
+        frames['heads_finetuned'] = seeds_frame(after, found.unit, caption)
+    return frames
+
+
 def greatest(
     names: Sequence[str], grids: Sequence[np.ndarray] | np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
@@ -305,16 +306,24 @@ def grids_frame(
     return frame
 
 
-def layers_frame(
-    grids: Mapping[str, np.ndarray], published: Mapping[str, np.ndarray | None], caption: str
+def layers_frame(grids: Mapping[str, np.ndarray], caption: str) -> 'pandas.DataFrame':
+    """Return a frame of the means of each layer."""
+    return grids_frame({name: np.mean(each, axis=1) for name, each in grids.items()}, caption)
+
+
+def beside_published(
+    layers: 'pandas.DataFrame', published: Mapping[str, np.ndarray | None]
 ) -> 'pandas.DataFrame':
-    """Return a frame of the means of each layer, beside published grids of models as deep."""
-    depth = len(next(iter(grids.values())))
-    known = {
-        name: each for name, each in published.items() if each is not None and len(each) == depth
+    """Return the means of each layer beside those of published grids, if models are as deep."""
+    means = {
+        name: np.mean(each, axis=1)
+        for name, each in published.items()
+        if each is not None and len(each) == len(layers)
     }
-    means = {name: np.mean(each, axis=1) for name, each in {**grids, **known}.items()}
-    return grids_frame(means, caption)
+    frame, colours = layers.assign(**means), layers.attrs['colours']
+    columns = {**colours.columns, **dict.fromkeys(means, ())}
+    frame.attrs['colours'] = dataclasses.replace(colours, columns=columns)
+    return frame
 
 
 def table(
