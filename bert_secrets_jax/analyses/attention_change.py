@@ -1,27 +1,20 @@
 """How much fine-tuning changes each head's attention (section 4.3, Figure 5)."""
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from bert_secrets_jax import paper, plots
-from bert_secrets_jax.analyses.common.changes import (
-    READINGS,
-    SOURCE,
-    UNIT,
-    last_layers,
-    layer_changed_most,
-    similarity,
-)
+from bert_secrets_jax.analyses.common.changes import READINGS, SOURCE, UNIT, last_layers
 from bert_secrets_jax.analyses.common.inputs import Models, TextSettings
 from bert_secrets_jax.analyses.common.tables import (
     Description,
     Tables,
     beside_published,
     describe,
-    layers_frame,
+    grids_frame,
     mean_finding,
     mean_over_runs,
     over_seeds,
@@ -66,15 +59,17 @@ class AttentionChange(Result):
     @property
     def grids(self) -> dict[str, np.ndarray]:
         """The similarity of each head, mean over examples and seeds [L, N], by reading."""
-        return {reading: similarity(runs, reading) for reading, runs in self.readings.items()}
+        return {
+            reading: np.mean([run[READINGS[reading]].mean for run in runs.values()], axis=0)
+            for reading, runs in self.readings.items()
+        }
 
     def verdicts(self):
         return last_layers(self.readings.get('paper', {}))
 
     def frames(self):
-        frames, published = super().frames(), paper.attention_change(self.subject.task)
-        layers = beside_published(frames['layers'], {'paper_notebook': published})
-        return frames | {'layers': layers}
+        published = {'paper_notebook': paper.attention_change(self.subject.task)}
+        return beside_published(super().frames(), published)
 
     def _draw_fig5(self):
         caption = f'Change of the maps by fine-tuning ({self.subject.as_in("Figure 5")}).'
@@ -92,7 +87,24 @@ class AttentionChange(Result):
 
     def _say_layer(self):
         reading, runs = next(iter(self.readings.items()))
-        return layer_changed_most(runs, reading)
+        layers = self.labelled['layers'].columns[f'reading_{reading}']
+        first, *others = np.argsort(layers).tolist()
+        numbers, most = {}, ' most' * bool(others)
+        template = (
+            f'Fine-tuning changes {{where}}{most} (similarity before and after: {{estimate:.2f}})'
+        )
+        if others:
+            template += ', then layer {second} ({next:.2f})'
+            numbers = {'second': others[0] + 1, 'next': float(layers[others[0]])}
+        return mean_finding(
+            f'similarity of the layer that changes most, reading {reading}',
+            list(runs.values()),
+            [READINGS[reading]],
+            first,
+            **{'unit': UNIT, 'source': SOURCE, 'where': f'layer {first + 1}'},
+            template=f'{template}.',
+            numbers=numbers,
+        )
 
     def _say_average(self):
         clear, runs = self._clear, list(self.runs.values())
@@ -126,10 +138,10 @@ class AttentionChange(Result):
         known = [each.name for each in self.statistics if runs[0][change(each.name)].count]
         if known:
             columns = self.labelled['changes'].columns
-            is_clear = columns['mean_change_low'] * columns['mean_change_high'] > 0
-            for name, moved in np.array([known, columns['mean_change']], object).T[is_clear]:
-                after = mean_over_runs(runs, [name]).mean
-                clear[name] = (after - moved, after)
+            moved, low, high = (columns[f'mean_change{end}'] for end in ('', '_low', '_high'))
+            for place in np.flatnonzero(low * high > 0):
+                after = mean_over_runs(runs, [known[place]]).mean
+                clear[known[place]] = (after - float(moved[place]), after)
         return clear
 
     def at_a_glance(self):
@@ -210,8 +222,8 @@ def attention_change(
 def _tables(found: AttentionChange):
     """Return the tables of layers and heads by reading, and of what changed in each statistic."""
     frames = {
-        'layers': layers_frame(
-            {f'reading_{name}': grid for name, grid in found.grids.items()},
+        'layers': grids_frame(
+            {f'reading_{name}': grid.mean(axis=1) for name, grid in found.grids.items()},
             'Similarity, mean over the heads of a layer.',
         )
     }
@@ -228,31 +240,29 @@ def _tables(found: AttentionChange):
     return frames
 
 
-def _changes(found: AttentionChange) -> list[dict[str, Any]]:
-    runs, rows = list(found.runs.values()), []
+def _changes(found: AttentionChange) -> Iterator[dict[str, Any]]:
+    runs = list(found.runs.values())
     for each in found.statistics:
         name = change(each.name)
         table = over_seeds(runs, [name])[name]
         if table.count:
             head = top_head(np.abs(table.mean))
             every, its = (mean_over_runs(runs, [name], of).interval for of in (..., head))
-            rows.append(
-                {
-                    'statistic': each.title,
-                    'unit': each.unit,
-                    **with_ends('mean_change', every),
-                    'mean_size_of_change': np.abs(table.mean).mean(),
-                    'head_changed_most': head_name(*head),
-                    **with_ends('its_change', its),
-                }
-            )
-    return rows
+            yield {
+                'statistic': each.title,
+                'unit': each.unit,
+                **with_ends('mean_change', every),
+                'mean_size_of_change': np.abs(table.mean).mean(),
+                'head_changed_most': head_name(*head),
+                **with_ends('its_change', its),
+            }
 
 
 def _changed(result: AttentionChange) -> tuple[dict[str, np.ndarray], dict[Any, plots.Source]]:
     """Return the change of each head by the title of its panel, and the column that has it."""
     grids = {_TITLES[name]: 1 - grid for name, grid in result.grids.items()}
-    sources = (
-        plots.Source(f'heads_{name}', 'mean', READINGS[name], -1, 1) for name in result.grids
-    )
-    return grids, dict(zip(grids, sources, strict=True))
+    sources = {
+        _TITLES[name]: plots.Source(f'heads_{name}', 'mean', READINGS[name], -1, 1)
+        for name in result.readings
+    }
+    return grids, sources

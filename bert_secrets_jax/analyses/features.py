@@ -52,12 +52,6 @@ class _OfTypes(BeforeAndAfter):
         """Return the statistics that are known of any text."""
         return [name for name in names if name in self.before and self.before[name].count]
 
-    def sizes(self, table: str, when: str = '') -> dict[str, float]:
-        """Return the mean of each type in a table, 'pretrained' or 'finetuned'; or the last one."""
-        columns = self.labelled[table].columns
-        means = columns[when or ('finetuned' if self.runs else 'pretrained')]
-        return dict(zip(columns['feature'], means.tolist(), strict=True))
-
     def decided(
         self,
         test: Callable[[dict[str, list[HeadTable]], Sequence[Tables]], Verdict],
@@ -125,8 +119,10 @@ class Features(_OfTypes):
 
     def _most(self) -> Finding:
         """Return the feature with the most attention, beside that of special tokens."""
-        size = self.sizes('features')
-        most = max(self.names, key=lambda name: size[name])
+        columns = self.labelled['features'].columns
+        sizes = np.asarray(columns['finetuned' if self.runs else 'pretrained'], np.float64)
+        special, means = np.split(sizes, [len(SPECIAL)])
+        most = self.names[means.argmax()]
         return self.mean(
             'the feature with the most attention',
             most,
@@ -134,13 +130,14 @@ class Features(_OfTypes):
             template='{when}most attention to features goes to {where} ({estimate:.2g}). That is '
             '{ratio:.0%} of what [CLS] and [SEP] get.',
             when='After fine-tuning, ' if self.runs else 'In this model, ',
-            ratio=size[most] / sum(size[name] for name in SPECIAL),
+            ratio=float(means.max() / special.sum()),
         )
 
     def _moved(self) -> Finding:
         """Return the feature whose attention changes most, mean over heads."""
-        before, after = (self.sizes('features', when) for when in ('pretrained', 'finetuned'))
-        most = max(self.names, key=lambda name: abs(after[name] - before[name]))
+        columns = self.labelled['features'].columns
+        changes = np.abs(columns['finetuned'] - columns['pretrained'])
+        most = self.names[changes[len(SPECIAL) :].argmax()]
         return self.mean(
             'attention to the feature that fine-tuning changes most',
             change(most),
@@ -197,10 +194,11 @@ class ClsTokens(_OfTypes):
         )
 
     def findings(self):
-        means = self.sizes('cls_tokens')
+        columns = self.labelled['cls_tokens'].columns
+        means = columns['finetuned' if self.runs else 'pretrained']
         if len(means) < 2:
             return []
-        most, second, *_ = sorted(means, key=lambda name: -means[name])
+        most, second, *_ = (self.names[place] for place in np.argsort(-means))
         return [
             self.mean(
                 'type of token that [CLS] attends to most',

@@ -21,9 +21,7 @@ from bert_secrets_jax.analyses.common.inputs import (
 )
 from bert_secrets_jax.analyses.common.tables import (
     LEVEL,
-    Description,
     Tables,
-    describe,
     grids_frame,
     heads_frame,
     mean_finding,
@@ -168,7 +166,6 @@ class LookAt(Result):
     """Attention of each head: where it goes, how evenly, and how much the loss depends on it.
 
     Attributes:
-      statistics: The descriptions of the statistics.
       tables: The table of all heads for each statistic, by its name.
       gradients: How much a loss depends on attention to each type of token; None if not measured.
       no_gradients: Why it was not measured, in a sentence; empty if it was.
@@ -176,7 +173,6 @@ class LookAt(Result):
 
     title = 'What heads look at'
 
-    statistics: tuple[Description, ...]
     tables: Tables
     gradients: Gradients | None = None
     no_gradients: str = ''
@@ -330,16 +326,15 @@ def look_at(
             why = str(error)
     if found is None and gradients:
         raise ValueError(why)
-    statistics = [named(name) for name in STATISTICS]
-    tables = settings.tables(pretrained, examples, statistics)
-    looked = LookAt(describe(statistics), tables, found, why)
+    tables = settings.tables(pretrained, examples, [named(name) for name in STATISTICS])
+    looked = LookAt(tables, found, why)
     return looked.with_frames(_tables(looked))
 
 
 def _tables(found: LookAt):
     """Return the tables of layers, of heads above half, of any gradients, and of all heads."""
     layers, tables, gradients = found.layers, dict(found.tables), found.gradients
-    units = {each.name: each.unit for each in found.statistics}
+    units = {name: named(name).unit for name in STATISTICS}
     means = {name: table.mean.mean(axis=1) for name, table in tables.items()}
     means |= {f'Clark et al.: {name}': each for name, each in _published(layers).items()}
     theirs = paper.what_bert_looks_at().heads_over_half

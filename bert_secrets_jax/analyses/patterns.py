@@ -41,7 +41,7 @@ from bert_secrets_jax.patterns.classifier import (
 )
 from bert_secrets_jax.patterns.correct import Corrected, corrected, f1_of
 from bert_secrets_jax.runs.call import Call, an_input, call
-from bert_secrets_jax.runs.result import drawn, how_many
+from bert_secrets_jax.runs.result import how_many
 from bert_secrets_jax.runs.run import digest
 from bert_secrets_jax.stats.over_runs import REACH
 
@@ -129,9 +129,32 @@ class Patterns(BeforeAndAfter):
             shares.insert(place, 'paper_bert_base_finetuned_percent', theirs)
         return frames
 
-    def figures(self):
-        drawings = {'patterns': _draw_shares, 'patterns_heads': _draw_heads}
-        return drawn(self, **drawings, patterns_examples=_draw_examples)
+    def _draw_patterns(self):
+        published = paper.pattern_shares(self.subject.task)
+        bars = {model: grid.mean(axis=(0, 1)) for model, grid in self.shares.items()}
+        if published is not None:
+            theirs = np.array([published[name] for name in CLASSES])
+            bars = {'paper: BERT-base, fine-tuned': theirs} | bars
+        return plots.class_shares(bars, TITLES).captioned(
+            'Share of maps of each class, over all heads and examples '
+            f'({self.subject.as_in("Figure 2")}).'
+        )
+
+    def _draw_patterns_heads(self):
+        sources: dict[str | tuple[str, str], plots.Source] = {
+            (model, title): plots.Source(frame, 'mean', name)
+            for model, frame in zip(self.shares, ('heads', 'heads_finetuned'), strict=False)
+            for title, name in zip(TITLES, NAMES, strict=True)
+        }
+        caption = 'The most frequent class of every head, the paler the smaller its share.'
+        return plots.class_grids(self.shares, TITLES).captioned(caption, sources)
+
+    def _draw_patterns_examples(self):
+        panels = {title: [*examples.items()] for title, examples in self.examples.items()}
+        return plots.class_examples(panels).captioned(
+            'The maps that are most clearly of each class, before fine-tuning '
+            f'({self.subject.as_in("Figure 1")}). Each has a scale of its own.'
+        )
 
     def findings(self):
         fields: dict[str, Any] = {'unit': self.unit, 'source': self.source, 'limits': OF_SHARES}
@@ -270,33 +293,3 @@ def clearest(classifier: Classifier, maps: Sequence[TokenMaps]) -> dict[str, dic
             members.setdefault(*heads[number])
         panels[title] = dict(itertools.islice(members.items(), _SHOWN))
     return panels
-
-
-def _draw_shares(result: Patterns):
-    published = paper.pattern_shares(result.subject.task)
-    bars = {model: grid.mean(axis=(0, 1)) for model, grid in result.shares.items()}
-    if published is not None:
-        theirs = np.array([published[name] for name in CLASSES])
-        bars = {'paper: BERT-base, fine-tuned': theirs} | bars
-    return plots.class_shares(bars, TITLES).captioned(
-        'Share of maps of each class, over all heads and examples '
-        f'({result.subject.as_in("Figure 2")}).'
-    )
-
-
-def _draw_heads(result: Patterns):
-    sources: dict[str | tuple[str, str], plots.Source] = {
-        (model, title): plots.Source(frame, 'mean', name)
-        for model, frame in zip(result.shares, ('heads', 'heads_finetuned'), strict=False)
-        for title, name in zip(TITLES, NAMES, strict=True)
-    }
-    caption = 'The most frequent class of every head, the paler the smaller its share.'
-    return plots.class_grids(result.shares, TITLES).captioned(caption, sources)
-
-
-def _draw_examples(result: Patterns):
-    panels = {title: [*examples.items()] for title, examples in result.examples.items()}
-    return plots.class_examples(panels).captioned(
-        'The maps that are most clearly of each class, before fine-tuning '
-        f'({result.subject.as_in("Figure 1")}). Each has a scale of its own.'
-    )

@@ -18,9 +18,9 @@ from bert_secrets_jax.analyses.common.tables import (
     Tables,
     beside_published,
     describe,
+    grids_frame,
     heads_frame,
     interval_of,
-    layers_frame,
     records,
     top_head,
 )
@@ -56,9 +56,9 @@ class SpecialTokens(Result):
         return verdicts.cls_then_sep(verdicts.named_runs({}, self.tables))
 
     def frames(self):
-        frames, published = super().frames(), paper.special_token_attention(self.subject.task)
-        theirs = {f'paper {name}': grid for name, grid in (published or {}).items()}
-        return frames | {'layers': beside_published(frames['layers'], theirs)}
+        published = paper.special_token_attention(self.subject.task) or {}
+        theirs = {f'paper {name}': grid for name, grid in published.items()}
+        return beside_published(super().frames(), theirs)
 
     def figures(self):
         by_layer = set(_PUBLISHED) <= self.tables.keys()
@@ -128,8 +128,9 @@ def special_tokens(
     tables = settings.tables(pretrained, texts, wanted)
     frames = {
         'top_heads': _top_heads(wanted, tables),
-        'layers': layers_frame(
-            {name: each.mean for name, each in tables.items()}, 'Mean over the heads of a layer.'
+        'layers': grids_frame(
+            {name: each.mean.mean(axis=1) for name, each in tables.items()},
+            'Mean over the heads of a layer.',
         ),
         'heads': heads_frame(
             tables, {each.name: each.unit for each in wanted}, 'Every statistic of every head.'

@@ -99,10 +99,27 @@ def beyond(kinds: Sequence[str]) -> str:
 
 
 def links_frames(found: Linked):
-    """Return the frames of the best heads, what they are compared with, and of all heads."""
-    _, best, readings = found.NAMES
+    """Return the frames of a result by name, with a row per direction, place or head.
+
+    The best head of each direction is compared with an ideal one and, where there is one, that of
+    the notebook.
+    """
+    (_, best, readings), every = found.NAMES, list(found.tests.values())
+    theirs = [found.tables.get(notebook(title)) for title in found.tests]
     return {
-        best: summary_frame(found.tests, found.tables),
+        best: table(
+            'The best heads compared with one that always looks at one offset.',
+            link=list(found.tests),
+            examples=[test.table.count for test in every],
+            top_head=tops(test.table for test in every),
+            ideal_head_at_one_offset=[
+                '{1:.3f} (offset {0:+d})'.format(*test.ideal) for test in every
+            ],
+            p_familywise=[test.familywise[test.top] for test in every],
+            heads_above_all_places=[int(test.real.sum()) for test in every],
+            beyond=[beyond(kinds_of(test)) for test in every],
+            notebook_top_head=['–' if each is None else tops([each])[0] for each in theirs],
+        ),
         'nulls': nulls_frame(found.tests),
         'heads': tests_frame(found.tests),
         readings: heads_frame(found.tables, UNIT, 'Both readings of every head.'),
@@ -165,25 +182,6 @@ def nulls_frame(tests: Tests):
         'Places that links were compared with, without those that have none. Half of the heads '
         'would be found at the detectable excess, in four of five samples.',
     )  # fmt: skip
-
-
-def summary_frame(tests: Tests, tables: Tables):
-    """Return the best head of each direction, compared with an ideal one and that of the notebook.
-
-    The tables are of the same attention, also in the reading of the notebook where there is one.
-    """
-    every, theirs = list(tests.values()), [tables.get(notebook(title)) for title in tests]
-    return table(
-        'The best heads compared with one that always looks at one offset.',
-        link=list(tests),
-        examples=[test.table.count for test in every],
-        top_head=tops(test.table for test in every),
-        ideal_head_at_one_offset=['{1:.3f} (offset {0:+d})'.format(*test.ideal) for test in every],
-        p_familywise=[test.familywise[test.top] for test in every],
-        heads_above_all_places=[int(test.real.sum()) for test in every],
-        beyond=[beyond(kinds_of(test)) for test in every],
-        notebook_top_head=['–' if each is None else tops([each])[0] for each in theirs],
-    )
 
 
 def findings_of(tests: Tests, source: str) -> list[Finding]:

@@ -306,24 +306,18 @@ def grids_frame(
     return frame
 
 
-def layers_frame(grids: Mapping[str, np.ndarray], caption: str) -> 'pandas.DataFrame':
-    """Return a frame of the means of each layer."""
-    return grids_frame({name: np.mean(each, axis=1) for name, each in grids.items()}, caption)
-
-
 def beside_published(
-    layers: 'pandas.DataFrame', published: Mapping[str, np.ndarray | None]
-) -> 'pandas.DataFrame':
-    """Return the means of each layer beside those of published grids, if models are as deep."""
-    means = {
-        name: np.mean(each, axis=1)
-        for name, each in published.items()
-        if each is not None and len(each) == len(layers)
-    }
-    frame, colours = layers.assign(**means), layers.attrs['colours']
-    columns = {**colours.columns, **dict.fromkeys(means, ())}
-    frame.attrs['colours'] = dataclasses.replace(colours, columns=columns)
-    return frame
+    frames: 'dict[str, pandas.DataFrame]', published: Mapping[str, np.ndarray | None]
+) -> 'dict[str, pandas.DataFrame]':
+    """Return frames of which `layers` has the means of published grids of models as deep, too."""
+    layers = frames['layers']
+    for name, each in published.items():
+        if each is not None and len(each) == len(layers):
+            layers[name] = each.mean(axis=1)
+            colours = layers.attrs['colours']
+            columns = {**colours.columns, name: ()}
+            layers.attrs['colours'] = dataclasses.replace(colours, columns=columns)
+    return frames
 
 
 def table(
