@@ -101,7 +101,9 @@ class AttentionChange(Result):
             list(runs.values()),
             [READINGS[reading]],
             first,
-            **{'unit': UNIT, 'source': SOURCE, 'where': f'layer {first + 1}'},
+            unit=UNIT,
+            source=SOURCE,
+            where=f'layer {first + 1}',
             template=f'{template}.',
             numbers=numbers,
         )
@@ -112,9 +114,9 @@ class AttentionChange(Result):
         if not shares:
             return None
         most = max(shares, key=lambda each: abs(np.subtract(*clear[each.name])))
-        numbers: dict[str, Any] = dict(zip(('before', 'after'), clear[most.name], strict=True))
-        moves = 'rises' if numbers['after'] > numbers['before'] else 'falls'
-        numbers |= {'title': most.title, 'moves': moves}
+        before, after = clear[most.name]
+        numbers = {'before': before, 'after': after, 'title': most.title}
+        numbers['moves'] = 'rises' if after > before else 'falls'
         template = 'On average over heads, {title} {moves} from {before:.2f} to {after:.2f}'
         if ENTROPY in clear:
             template += ', and attention is {broader} (entropy {wide:.1f} nats, was {narrow:.1f})'

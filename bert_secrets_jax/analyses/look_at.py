@@ -326,7 +326,7 @@ def look_at(
             why = str(error)
     if found is None and gradients:
         raise ValueError(why)
-    tables = settings.tables(pretrained, examples, [named(name) for name in STATISTICS])
+    tables = settings.tables(pretrained, examples, list(map(named, STATISTICS)))
     looked = LookAt(tables, found, why)
     return looked.with_frames(_tables(looked))
 

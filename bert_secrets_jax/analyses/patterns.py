@@ -236,11 +236,11 @@ def patterns(
     chosen = readable(pretrained, examples, count=_EXAMPLES, max_length=settings.max_length)
     maps = attention_maps(pretrained, chosen, max_length=settings.max_length)
     found = Patterns(before, runs, classifier.confusions, clearest(classifier, maps))
-    unlike = [[run[UNLIKE].mean for run in each] for each in found.by_model.values()]
+    unlike = [np.mean([run[UNLIKE].mean for run in each]) for each in found.by_model.values()]
     guessed = table(
         'Maps unlike every labelled one, whose classes are guesses.',
         model=[*found.by_model],
-        unlike_percent=100 * np.array([np.mean(each) for each in unlike], np.float64),
+        unlike_percent=100 * np.array(unlike, np.float64),
         of_labelled_percent=np.array(100 * FAR),
     )
     frames = {'patterns': _summary(found), 'unlike': guessed}

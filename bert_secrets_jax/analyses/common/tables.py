@@ -93,7 +93,7 @@ class BeforeAndAfter(Result):
     @property
     def models(self) -> list[Tables]:
         """The tables of the fine-tuned models; of the model before if there are none."""
-        return list(self.by_model.values())[-1]
+        return list(self.runs.values()) or [self.before]
 
     @property
     def after(self) -> Tables:
@@ -243,15 +243,16 @@ def heads_frames(found: BeforeAndAfter, names: Iterable[str] = ()) -> 'dict[str,
 
     They have the statistics of these names; without names, all.
     """
-    before, *runs = (
-        {name: tables[name] for name in names or tables if name in tables}
-        for tables in (found.before, *found.runs.values())
-    )
-    after, caption = dict(zip(found.runs, runs, strict=True)), 'Every head of the '
-    frames = {'heads': heads_frame(before, found.unit, f'{caption}model as it is.')}
-    if runs:
-        caption += 'fine-tuned models, and what changed.'
-        frames['heads_finetuned'] = seeds_frame(after, found.unit, caption)
+
+    def chosen(tables: Tables) -> Tables:
+        return {name: tables[name] for name in names or tables if name in tables}
+
+    caption = 'Every head of the model as it is.'
+    frames = {'heads': heads_frame(chosen(found.before), found.unit, caption)}
+    if found.runs:
+        caption = 'Every head of the fine-tuned models, and what changed.'
+        runs = {seed: chosen(tables) for seed, tables in found.runs.items()}
+        frames['heads_finetuned'] = seeds_frame(runs, found.unit, caption)
     return frames
 
 
