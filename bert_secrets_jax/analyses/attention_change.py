@@ -1,26 +1,20 @@
 """How much fine-tuning changes each head's attention (section 4.3, Figure 5)."""
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from bert_secrets_jax import paper, plots
-from bert_secrets_jax.analyses.common.changes import (
-    READINGS,
-    SOURCE,
-    UNIT,
-    last_layers,
-    layer_changed_most,
-    similarity,
-)
+from bert_secrets_jax.analyses.common.changes import READINGS, SOURCE, UNIT, last_layers
 from bert_secrets_jax.analyses.common.inputs import Models, TextSettings
 from bert_secrets_jax.analyses.common.tables import (
     Description,
     Tables,
+    beside_published,
     describe,
-    layers_frame,
+    grids_frame,
     mean_finding,
     mean_over_runs,
     over_seeds,
@@ -65,50 +59,17 @@ class AttentionChange(Result):
     @property
     def grids(self) -> dict[str, np.ndarray]:
         """The similarity of each head, mean over examples and seeds [L, N], by reading."""
-        return {reading: similarity(runs, reading) for reading, runs in self.readings.items()}
-
-    @property
-    def changes(self) -> dict[str, dict[str, Any]]:
-        """The change of each statistic, over all heads and in the head that changes most."""
-        runs, found = list(self.runs.values()), {}
-        for each in self.statistics:
-            name = change(each.name)
-            table = over_seeds(runs, [name])[name]
-            if table.count:
-                head = top_head(np.abs(table.mean))
-                every, its = (mean_over_runs(runs, [name], of).interval for of in (..., head))
-                found[each.name] = {
-                    'statistic': each.title,
-                    'unit': each.unit,
-                    **with_ends('mean_change', every),
-                    'mean_size_of_change': np.abs(table.mean).mean(),
-                    'head_changed_most': head_name(*head),
-                    **with_ends('its_change', its),
-                }
-        return found
+        return {
+            reading: np.mean([run[READINGS[reading]].mean for run in runs.values()], axis=0)
+            for reading, runs in self.readings.items()
+        }
 
     def verdicts(self):
         return last_layers(self.readings.get('paper', {}))
 
     def frames(self):
-        frames = {
-            'layers': layers_frame(
-                {f'reading_{name}': grid for name, grid in self.grids.items()},
-                {'paper_notebook': paper.attention_change(self.subject.task)},
-                'Similarity, mean over the heads of a layer.',
-            )
-        }
-        for reading, runs in self.readings.items():
-            caption = f'Similarity of every head, reading "{reading}".'
-            frames[f'heads_{reading}'] = seeds_frame(runs, UNIT, caption)
-        if self.statistics:
-            units = {each.name: each.unit for each in self.statistics}
-            units |= {change(name): unit for name, unit in units.items()}
-            caption = 'Changes over all heads, and in the head that changes most.'
-            frames['changes'] = records(caption, self.changes.values())
-            caption = 'Every statistic of the fine-tuned models, and what changed.'
-            frames['heads_finetuned'] = seeds_frame(self.runs, units, caption)
-        return frames
+        published = {'paper_notebook': paper.attention_change(self.subject.task)}
+        return beside_published(super().frames(), published)
 
     def _draw_fig5(self):
         caption = f'Change of the maps by fine-tuning ({self.subject.as_in("Figure 5")}).'
@@ -126,7 +87,26 @@ class AttentionChange(Result):
 
     def _say_layer(self):
         reading, runs = next(iter(self.readings.items()))
-        return layer_changed_most(runs, reading)
+        layers = self.labelled['layers'].columns[f'reading_{reading}']
+        first, *others = np.argsort(layers).tolist()
+        numbers, most = {}, ' most' * bool(others)
+        template = (
+            f'Fine-tuning changes {{where}}{most} (similarity before and after: {{estimate:.2f}})'
+        )
+        if others:
+            template += ', then layer {second} ({next:.2f})'
+            numbers = {'second': others[0] + 1, 'next': float(layers[others[0]])}
+        return mean_finding(
+            f'similarity of the layer that changes most, reading {reading}',
+            list(runs.values()),
+            [READINGS[reading]],
+            first,
+            unit=UNIT,
+            source=SOURCE,
+            where=f'layer {first + 1}',
+            template=f'{template}.',
+            numbers=numbers,
+        )
 
     def _say_average(self):
         clear, runs = self._clear, list(self.runs.values())
@@ -134,9 +114,9 @@ class AttentionChange(Result):
         if not shares:
             return None
         most = max(shares, key=lambda each: abs(np.subtract(*clear[each.name])))
-        numbers: dict[str, Any] = dict(zip(('before', 'after'), clear[most.name], strict=True))
-        moves = 'rises' if numbers['after'] > numbers['before'] else 'falls'
-        numbers |= {'title': most.title, 'moves': moves}
+        before, after = clear[most.name]
+        numbers = {'before': before, 'after': after, 'title': most.title}
+        numbers['moves'] = 'rises' if after > before else 'falls'
         template = 'On average over heads, {title} {moves} from {before:.2f} to {after:.2f}'
         if ENTROPY in clear:
             template += ', and attention is {broader} (entropy {wide:.1f} nats, was {narrow:.1f})'
@@ -157,16 +137,19 @@ class AttentionChange(Result):
     def _clear(self) -> dict[str, tuple[float, float]]:
         """The means before and after of what gets clearly more or less attention, by its name."""
         runs, clear = list(self.runs.values()), {}
-        for name, each in self.changes.items():
-            if each['mean_change_low'] * each['mean_change_high'] > 0:
-                after = mean_over_runs(runs, [name]).mean
-                clear[name] = (after - each['mean_change'], after)
+        known = [each.name for each in self.statistics if runs[0][change(each.name)].count]
+        if known:
+            columns = self.labelled['changes'].columns
+            moved, low, high = (columns[f'mean_change{end}'] for end in ('', '_low', '_high'))
+            for place in np.flatnonzero(low * high > 0):
+                after = mean_over_runs(runs, [known[place]]).mean
+                clear[known[place]] = (after - float(moved[place]), after)
         return clear
 
     def at_a_glance(self):
         if 'paper' not in self.readings:
             return {}
-        similar = self.grids['paper'].mean(axis=1)
+        similar = self.labelled['layers'].columns['reading_paper']
         layers = (f'L{layer + 1} ({similar[layer]:.3f})' for layer in np.argsort(similar)[:2])
         return {'two layers that change most (similarity)': ', '.join(layers)}
 
@@ -234,13 +217,54 @@ def attention_change(
         encoding = for_reading(reading, settings)
         found[reading] = encoding.changes(pretrained, tuned, texts, compared)
     runs = settings.changes(pretrained, tuned, texts, described) if described else {}
-    return AttentionChange(found, describe(described), runs)
+    result = AttentionChange(found, describe(described), runs)
+    return result.with_frames(_tables(result))
+
+
+def _tables(found: AttentionChange):
+    """Return the tables of layers and heads by reading, and of what changed in each statistic."""
+    frames = {
+        'layers': grids_frame(
+            {f'reading_{name}': grid.mean(axis=1) for name, grid in found.grids.items()},
+            'Similarity, mean over the heads of a layer.',
+        )
+    }
+    for reading, runs in found.readings.items():
+        caption = f'Similarity of every head, reading "{reading}".'
+        frames[f'heads_{reading}'] = seeds_frame(runs, UNIT, caption)
+    if found.statistics:
+        units = {each.name: each.unit for each in found.statistics}
+        units |= {change(name): unit for name, unit in units.items()}
+        caption = 'Changes over all heads, and in the head that changes most.'
+        frames['changes'] = records(caption, _changes(found))
+        caption = 'Every statistic of the fine-tuned models, and what changed.'
+        frames['heads_finetuned'] = seeds_frame(found.runs, units, caption)
+    return frames
+
+
+def _changes(found: AttentionChange) -> Iterator[dict[str, Any]]:
+    runs = list(found.runs.values())
+    for each in found.statistics:
+        name = change(each.name)
+        table = over_seeds(runs, [name])[name]
+        if table.count:
+            head = top_head(np.abs(table.mean))
+            every, its = (mean_over_runs(runs, [name], of).interval for of in (..., head))
+            yield {
+                'statistic': each.title,
+                'unit': each.unit,
+                **with_ends('mean_change', every),
+                'mean_size_of_change': np.abs(table.mean).mean(),
+                'head_changed_most': head_name(*head),
+                **with_ends('its_change', its),
+            }
 
 
 def _changed(result: AttentionChange) -> tuple[dict[str, np.ndarray], dict[Any, plots.Source]]:
     """Return the change of each head by the title of its panel, and the column that has it."""
     grids = {_TITLES[name]: 1 - grid for name, grid in result.grids.items()}
-    sources = (
-        plots.Source(f'heads_{name}', 'mean', READINGS[name], -1, 1) for name in result.grids
-    )
-    return grids, dict(zip(grids, sources, strict=True))
+    sources = {
+        _TITLES[name]: plots.Source(f'heads_{name}', 'mean', READINGS[name], -1, 1)
+        for name in result.readings
+    }
+    return grids, sources

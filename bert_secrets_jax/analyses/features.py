@@ -13,9 +13,9 @@ from bert_secrets_jax.analyses.common.inputs import Models, TextSettings
 from bert_secrets_jax.analyses.common.tables import (
     BeforeAndAfter,
     Tables,
+    heads_frames,
     mean_over_runs,
     means_of,
-    over_seeds,
     significant_changes,
     table,
     tops,
@@ -97,30 +97,17 @@ class Features(_OfTypes):
         runs = verdicts.named_runs(self.runs, self.before)
         return [*verdicts.cls_then_sep(runs), *self.decided(negligible, titles)]
 
-    def frames(self):
-        both = [name for name in self.names if name in FEATURES_OF_NOTEBOOK]
-        theirs = [self.before[notebook(name)] for name in both]
-        readings = table(
-            'The notebook finds words by spelling, and counts their absence as 0.',
-            feature=both,
-            paper_top_head=tops(self.before[name] for name in both),
-            notebook_examples=[each.count for each in theirs],
-            notebook_top_head=tops(theirs),
-        )
-        frames = {'features': self._summary(), 'readings': readings}
-        return frames | self.heads_frames()
-
     def figures(self):
         return drawn(self, **{'special_tokens_finetuned': _draw_special} if self.runs else {})
 
     def findings(self):
-        tables, found = self.after or self.before, []
+        found = []
         if len(self.names) > 1:
-            found = [self._most(tables), *([self._moved()] if self.runs else [])]
+            found = [self._most(), *([self._moved()] if self.runs else [])]
         published = paper.special_token_attention(self.subject.task) if self.runs else None
         for name, theirs in (published or {}).items():
             label = f'attention to {name}: agreement with the paper'
-            found += agreement_of_grids(label, tables[name].mean, theirs, source=self.source)
+            found += agreement_of_grids(label, self.after[name].mean, theirs, source=self.source)
         return found
 
     def notes(self):
@@ -130,10 +117,12 @@ class Features(_OfTypes):
             *([f'Left out, for none is known in these texts: {absent}.'] if absent else []),
         ]
 
-    def _most(self, tables: Tables) -> Finding:
+    def _most(self) -> Finding:
         """Return the feature with the most attention, beside that of special tokens."""
-        size = {name: float(tables[name].mean.mean()) for name in (*SPECIAL, *self.names)}
-        most = max(self.names, key=lambda name: size[name])
+        columns = self.labelled['features'].columns
+        sizes = np.asarray(columns['finetuned' if self.runs else 'pretrained'], np.float64)
+        special, means = np.split(sizes, [len(SPECIAL)])
+        most = self.names[means.argmax()]
         return self.mean(
             'the feature with the most attention',
             most,
@@ -141,33 +130,20 @@ class Features(_OfTypes):
             template='{when}most attention to features goes to {where} ({estimate:.2g}). That is '
             '{ratio:.0%} of what [CLS] and [SEP] get.',
             when='After fine-tuning, ' if self.runs else 'In this model, ',
-            ratio=size[most] / sum(size[name] for name in SPECIAL),
+            ratio=float(means.max() / special.sum()),
         )
 
     def _moved(self) -> Finding:
         """Return the feature whose attention changes most, mean over heads."""
-        changes = over_seeds(self.models, map(change, self.names))
-        most = max(self.names, key=lambda name: abs(changes[change(name)].mean.mean()))
+        columns = self.labelled['features'].columns
+        changes = np.abs(columns['finetuned'] - columns['pretrained'])
+        most = self.names[changes[len(SPECIAL) :].argmax()]
         return self.mean(
             'attention to the feature that fine-tuning changes most',
             change(most),
             where=plural(most),
             template='Fine-tuning changes attention to {where} most: by {estimate:+.2g} per head.',
         )
-
-    def _summary(self):
-        names, caption = [*SPECIAL, *self.names], 'Means are over all heads.'
-        before = [self.before[name] for name in names]
-        columns = {'feature': names, 'examples': [each.count for each in before]}
-        columns |= means_of(before, 'pretrained')
-        if self.runs:
-            runs, after = self.runs.values(), self.after
-            moved = [significant_changes([run[change(name)] for run in runs]) for name in names]
-            columns |= means_of([after[name] for name in names], 'finetuned')
-            columns['heads_rise'], columns['heads_fall'] = np.transpose(moved)
-            caption += ' The last columns: heads whose attention rises or falls significantly'
-            caption += f' in each of {len(runs)} models.' if len(runs) > 1 else '.'
-        return table(caption, **columns)
 
 
 class ClsTokens(_OfTypes):
@@ -196,7 +172,11 @@ class ClsTokens(_OfTypes):
         )
 
     def frames(self):
-        return {'cls_tokens': self._summary()} | self.heads_frames()
+        frames, published = super().frames(), paper.cls_tokens(self.subject.task)
+        if published:
+            theirs = [published.get(name, np.nan) for name in self.names]
+            frames['cls_tokens'] = frames['cls_tokens'].assign(paper_bert_base=theirs)
+        return frames
 
     def _draw_cls_tokens(self):
         models = zip(self.by_model, ('heads', 'heads_finetuned'), strict=False)
@@ -214,45 +194,26 @@ class ClsTokens(_OfTypes):
         )
 
     def findings(self):
-        means = self.in_last_layer(self.after or self.before).mean(axis=0)
+        columns = self.labelled['cls_tokens'].columns
+        means = columns['finetuned' if self.runs else 'pretrained']
         if len(means) < 2:
             return []
-        most, second, *_ = np.argsort(-means)
+        most, second, *_ = (self.names[place] for place in np.argsort(-means))
         return [
             self.mean(
                 'type of token that [CLS] attends to most',
-                from_cls(self.names[most]),
+                from_cls(most),
                 -1,
-                where=plural(self.names[most]),
+                where=plural(most),
                 template='{when} the last layer, [CLS] attends most to {where} ({estimate:.2f}), '
                 'then to {then}.',
                 when='After fine-tuning, in' if self.runs else 'In',
-                then=plural(self.names[second]),
+                then=plural(second),
             )
         ]
 
     def notes(self):
         return ['In the paper it is [SEP], or punctuation (STS-B, RTE, QNLI).']
-
-    def _summary(self):
-        columns = {
-            'feature': self.names,
-            'examples': [self.before[from_cls(name)].count for name in self.names],
-            'pretrained': self.in_last_layer(self.before).mean(axis=0),
-        }
-        if self.runs:
-            means = [mean_over_runs(self.models, [from_cls(name)], -1) for name in self.names]
-            after = self.after
-            theirs = [after.get(notebook(from_cls(name))) for name in self.names]
-            columns |= with_ends('finetuned', [each.interval for each in means])
-            columns['finetuned_top_head'] = self.in_last_layer(after).max(axis=0)
-            columns['finetuned_notebook'] = [
-                np.nan if each is None else each.mean[-1].mean() for each in theirs
-            ]
-        published = paper.cls_tokens(self.subject.task)
-        if published:
-            columns['paper_bert_base'] = [published.get(name, np.nan) for name in self.names]
-        return table('Attention of [CLS], mean over the heads of the last layer.', **columns)
 
 
 @analysis(
@@ -281,7 +242,34 @@ def features(
     """
     wanted = list(map(named, _STATISTICS))
     before = settings.tables(pretrained, texts, wanted)
-    return Features(before, settings.changes(pretrained, tuned, texts, wanted))
+    found = Features(before, settings.changes(pretrained, tuned, texts, wanted))
+    both = [name for name in found.names if name in FEATURES_OF_NOTEBOOK]
+    theirs = [before[notebook(name)] for name in both]
+    readings = table(
+        'The notebook finds words by spelling, and counts their absence as 0.',
+        feature=both,
+        paper_top_head=tops(before[name] for name in both),
+        notebook_examples=[each.count for each in theirs],
+        notebook_top_head=tops(theirs),
+    )
+    frames = {'features': _summary(found), 'readings': readings}
+    return found.with_frames(frames | heads_frames(found))
+
+
+def _summary(found: Features):
+    """Return the table of features, and of how many heads change their attention to each."""
+    names, caption = [*SPECIAL, *found.names], 'Means are over all heads.'
+    before = [found.before[name] for name in names]
+    columns = {'feature': names, 'examples': [each.count for each in before]}
+    columns |= means_of(before, 'pretrained')
+    if found.runs:
+        runs, after = found.runs.values(), found.after
+        moved = [significant_changes([run[change(name)] for run in runs]) for name in names]
+        columns |= means_of([after[name] for name in names], 'finetuned')
+        columns['heads_rise'], columns['heads_fall'] = np.transpose(moved)
+        caption += ' The last columns: heads whose attention rises or falls significantly'
+        caption += f' in each of {len(runs)} models.' if len(runs) > 1 else '.'
+    return table(caption, **columns)
 
 
 @analysis(
@@ -308,7 +296,23 @@ def cls_tokens(
     """
     wanted = list(map(named, _OF_CLS))
     before = settings.tables(pretrained, texts, wanted)
-    return ClsTokens(before, settings.changes(pretrained, tuned, texts, wanted))
+    found = ClsTokens(before, settings.changes(pretrained, tuned, texts, wanted))
+    names, after = found.names, found.after
+    columns = {
+        'feature': names,
+        'examples': [before[from_cls(name)].count for name in names],
+        'pretrained': found.in_last_layer(before).mean(axis=0),
+    }
+    if found.runs:
+        means = [mean_over_runs(found.models, [from_cls(name)], -1) for name in names]
+        theirs = [after.get(notebook(from_cls(name))) for name in names]
+        columns |= with_ends('finetuned', [each.interval for each in means])
+        columns['finetuned_top_head'] = found.in_last_layer(after).max(axis=0)
+        columns['finetuned_notebook'] = [
+            np.nan if each is None else each.mean[-1].mean() for each in theirs
+        ]
+    caption = 'Attention of [CLS], mean over the heads of the last layer.'
+    return found.with_frames({'cls_tokens': table(caption, **columns)} | heads_frames(found))
 
 
 def _draw_special(result: Features):

@@ -5,7 +5,7 @@ The same analysis measures links of any other kind in annotations of your own.
 
 import dataclasses
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -71,11 +71,9 @@ class Frames(links.Linked):
     Attributes:
       tests, tables: As in `common.links.Linked`.
       maps: The maps of the two best heads on a few texts (Figure 4).
-      filters: The number of FrameNet's sentences left after each filter; empty for other samples.
     """
 
     maps: tuple[LinkedMap, ...]
-    filters: Mapping[str, int] = dataclasses.field(default_factory=dict)
 
     SOURCE = 'Kovaleva et al. 2019, section 4.2'
     NAMES = 'frames', 'summary', 'frames'
@@ -100,23 +98,6 @@ class Frames(links.Linked):
     def verdicts(self):
         test = self.of_frames
         return [verdicts.heads_follow_links(test)] if test else []
-
-    def frames(self):
-        frames, theirs = super().frames(), paper.frame_heads()
-        if self.filters:
-            frames['filters'] = table(
-                'How FrameNet was sampled.',
-                filter=[*self.filters],
-                sentences=[*self.filters.values()],
-            )
-        if self.of_frames:
-            frames['published'] = table(
-                'BERT-base along frame links of 473 sentences (Figure 3), without a baseline: the '
-                "scores of the authors' notebook.",
-                name=[*theirs],
-                score=[*theirs.values()],
-            )
-        return frames
 
     def figures(self):
         maps = self.maps if self.tests else ()
@@ -212,11 +193,17 @@ def frames(
       ValueError: The sample has no relation, two relations have the same ends, or the number of
         draws is below 1.
     """
-    called, filters = 'the sample', {}
+    called, more = 'the sample', {}
     if sample is None:
         called, sample = 'the example frames', framenet_sample()
     if isinstance(sample, FrameSample):
-        filters, sample = dict(sample.counts), (sample.examples, sample.annotations)
+        if sample.counts:
+            more['filters'] = table(
+                'How FrameNet was sampled.',
+                filter=[*sample.counts],
+                sentences=[*sample.counts.values()],
+            )
+        sample = sample.examples, sample.annotations
     examples, annotations = sample
     names = list(annotations[0].relations) if annotations else []
     check_enough('annotated relations in the sample', names)
@@ -236,7 +223,16 @@ def frames(
     known = {each.name: tables[each.name] for each in wanted if tables[each.name].count}
     test = next(iter(tests.values()), None)
     maps = _maps(pretrained, encoded, names[0], test.table.mean, shown, seed) if test else ()
-    return Frames(tests, known, maps, filters, subject=Subject(texts=called))
+    if FRAMES_DIRECTION in tests:
+        theirs = paper.frame_heads()
+        more['published'] = table(
+            'BERT-base along frame links of 473 sentences (Figure 3), without a baseline: the '
+            "scores of the authors' notebook.",
+            name=[*theirs],
+            score=[*theirs.values()],
+        )
+    found = Frames(tests, known, maps, subject=Subject(texts=called))
+    return found.with_frames(links.links_frames(found) | more)
 
 
 def _maps(

@@ -21,9 +21,7 @@ from bert_secrets_jax.analyses.common.inputs import (
 )
 from bert_secrets_jax.analyses.common.tables import (
     LEVEL,
-    Description,
     Tables,
-    describe,
     grids_frame,
     heads_frame,
     mean_finding,
@@ -168,7 +166,6 @@ class LookAt(Result):
     """Attention of each head: where it goes, how evenly, and how much the loss depends on it.
 
     Attributes:
-      statistics: The descriptions of the statistics.
       tables: The table of all heads for each statistic, by its name.
       gradients: How much a loss depends on attention to each type of token; None if not measured.
       no_gradients: Why it was not measured, in a sentence; empty if it was.
@@ -176,7 +173,6 @@ class LookAt(Result):
 
     title = 'What heads look at'
 
-    statistics: tuple[Description, ...]
     tables: Tables
     gradients: Gradients | None = None
     no_gradients: str = ''
@@ -196,48 +192,6 @@ class LookAt(Result):
             if gradients is None
             else verdicts.sep_is_a_no_op(gradients.tables, loss=gradients.title),
         ]
-
-    def frames(self):
-        layers, tables, gradients = self.layers, dict(self.tables), self.gradients
-        units = {each.name: each.unit for each in self.statistics}
-        means = {name: table.mean.mean(axis=1) for name, table in tables.items()}
-        means |= {f'Clark et al.: {name}': each for name, each in _published(layers).items()}
-        theirs = paper.what_bert_looks_at().heads_over_half
-        counts = [
-            (name, len(heads), *ends, ', '.join(heads) or 'none', theirs.get(name, np.nan))
-            for name in COUNTED
-            for heads, *ends in [heads_over_half(tables[name])]
-            if tables[name].count
-        ]
-        frames = {
-            'layers': grids_frame(
-                means,
-                'Mean over the heads of a layer; attention as a share, entropies in nats.'
-                + _read_from_figures(layers),
-            ),
-            'counts': framed(
-                ('attention to', 'heads', 'at least', 'at most', 'which', 'BERT-base'),
-                counts,
-                'Heads that give a kind of token more than half of their attention.',
-            ),
-        }
-        if gradients is not None:
-            rows = [
-                (layer + 1, name, each.mean[layer].mean(), each.standard_error[layer].mean(),
-                 each.count, gradients.unit)
-                for name, each in gradients.tables.items()
-                if each.count
-                for layer in range(layers)
-            ]  # fmt: skip
-            frames['gradients'] = framed(
-                ('layer', 'type', 'mean', 'standard_error', 'examples', 'unit'),
-                rows,
-                f'Gradient of {gradients.title}, mean over heads.',
-                colours=Colours('layers', {'mean': ('standard_error', 'examples')}, by=('type',)),
-            )
-            theirs = {f'gradient at {name}': each for name, each in gradients.tables.items()}
-            tables, units = tables | theirs, units | dict.fromkeys(theirs, gradients.unit)
-        return frames | {'heads': heads_frame(tables, units, 'Every statistic of every head.')}
 
     def figures(self):
         drawings: dict[str, Any] = {name: functools.partial(_draw, name=name) for name in _FIGURES}
@@ -372,9 +326,53 @@ def look_at(
             why = str(error)
     if found is None and gradients:
         raise ValueError(why)
-    statistics = [named(name) for name in STATISTICS]
-    tables = settings.tables(pretrained, examples, statistics)
-    return LookAt(describe(statistics), tables, found, why)
+    tables = settings.tables(pretrained, examples, list(map(named, STATISTICS)))
+    looked = LookAt(tables, found, why)
+    return looked.with_frames(_tables(looked))
+
+
+def _tables(found: LookAt):
+    """Return the tables of layers, of heads above half, of any gradients, and of all heads."""
+    layers, tables, gradients = found.layers, dict(found.tables), found.gradients
+    units = {name: named(name).unit for name in STATISTICS}
+    means = {name: table.mean.mean(axis=1) for name, table in tables.items()}
+    means |= {f'Clark et al.: {name}': each for name, each in _published(layers).items()}
+    theirs = paper.what_bert_looks_at().heads_over_half
+    counts = [
+        (name, len(heads), *ends, ', '.join(heads) or 'none', theirs.get(name, np.nan))
+        for name in COUNTED
+        for heads, *ends in [heads_over_half(tables[name])]
+        if tables[name].count
+    ]
+    frames = {
+        'layers': grids_frame(
+            means,
+            'Mean over the heads of a layer; attention as a share, entropies in nats.'
+            + _read_from_figures(layers),
+        ),
+        'counts': framed(
+            ('attention to', 'heads', 'at least', 'at most', 'which', 'BERT-base'),
+            counts,
+            'Heads that give a kind of token more than half of their attention.',
+        ),
+    }
+    if gradients is not None:
+        rows = [
+            (layer + 1, name, each.mean[layer].mean(), each.standard_error[layer].mean(),
+             each.count, gradients.unit)
+            for name, each in gradients.tables.items()
+            if each.count
+            for layer in range(layers)
+        ]  # fmt: skip
+        frames['gradients'] = framed(
+            ('layer', 'type', 'mean', 'standard_error', 'examples', 'unit'),
+            rows,
+            f'Gradient of {gradients.title}, mean over heads.',
+            colours=Colours('layers', {'mean': ('standard_error', 'examples')}, by=('type',)),
+        )
+        theirs = {f'gradient at {name}': each for name, each in gradients.tables.items()}
+        tables, units = tables | theirs, units | dict.fromkeys(theirs, gradients.unit)
+    return frames | {'heads': heads_frame(tables, units, 'Every statistic of every head.')}
 
 
 def _published(layers: int) -> dict[str, np.ndarray]:

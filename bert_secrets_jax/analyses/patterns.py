@@ -16,6 +16,7 @@ from bert_secrets_jax.analyses.common.tables import (
     OF_SHARES,
     BeforeAndAfter,
     Tables,
+    heads_frames,
     mean_finding,
     mean_over_runs,
     over_seeds,
@@ -40,7 +41,7 @@ from bert_secrets_jax.patterns.classifier import (
 )
 from bert_secrets_jax.patterns.correct import Corrected, corrected, f1_of
 from bert_secrets_jax.runs.call import Call, an_input, call
-from bert_secrets_jax.runs.result import drawn, how_many
+from bert_secrets_jax.runs.result import how_many
 from bert_secrets_jax.runs.run import digest
 from bert_secrets_jax.stats.over_runs import REACH
 
@@ -120,27 +121,46 @@ class Patterns(BeforeAndAfter):
         return [each for test in (few, vertical) for each in verdicts.on_runs(runs, test)]
 
     def frames(self):
-        unlike = [[run[UNLIKE].mean for run in runs] for runs in self.by_model.values()]
-        return {
-            'patterns': self._summary(),
-            'unlike': table(
-                'Maps unlike every labelled one, whose classes are guesses.',
-                model=[*self.by_model],
-                unlike_percent=100 * np.array([np.mean(each) for each in unlike], np.float64),
-                of_labelled_percent=np.array(100 * FAR),
-            ),
-            **self.heads_frames((*NAMES, CHANGED)),
-        }
+        frames, published = super().frames(), paper.pattern_shares(self.subject.task)
+        if published is not None:
+            theirs = [round(100 * published[name], 4) for name in CLASSES]
+            shares = frames['patterns']
+            place = len(shares.columns) - bool(self.confusions.size)
+            shares.insert(place, 'paper_bert_base_finetuned_percent', theirs)
+        return frames
 
-    def figures(self):
-        drawings = {'patterns': _draw_shares, 'patterns_heads': _draw_heads}
-        return drawn(self, **drawings, patterns_examples=_draw_examples)
+    def _draw_patterns(self):
+        published = paper.pattern_shares(self.subject.task)
+        bars = {model: grid.mean(axis=(0, 1)) for model, grid in self.shares.items()}
+        if published is not None:
+            theirs = np.array([published[name] for name in CLASSES])
+            bars = {'paper: BERT-base, fine-tuned': theirs} | bars
+        return plots.class_shares(bars, TITLES).captioned(
+            'Share of maps of each class, over all heads and examples '
+            f'({self.subject.as_in("Figure 2")}).'
+        )
+
+    def _draw_patterns_heads(self):
+        sources: dict[str | tuple[str, str], plots.Source] = {
+            (model, title): plots.Source(frame, 'mean', name)
+            for model, frame in zip(self.shares, ('heads', 'heads_finetuned'), strict=False)
+            for title, name in zip(TITLES, NAMES, strict=True)
+        }
+        caption = 'The most frequent class of every head, the paler the smaller its share.'
+        return plots.class_grids(self.shares, TITLES).captioned(caption, sources)
+
+    def _draw_patterns_examples(self):
+        panels = {title: [*examples.items()] for title, examples in self.examples.items()}
+        return plots.class_examples(panels).captioned(
+            'The maps that are most clearly of each class, before fine-tuning '
+            f'({self.subject.as_in("Figure 1")}). Each has a scale of its own.'
+        )
 
     def findings(self):
         fields: dict[str, Any] = {'unit': self.unit, 'source': self.source, 'limits': OF_SHARES}
-        found = []
-        for (model, grid), runs in zip(self.shares.items(), self.by_model.values(), strict=True):
-            most = int(grid.mean(axis=(0, 1)).argmax())
+        found, shares = [], self.labelled['patterns'].columns
+        for model, runs in self.by_model.items():
+            most = int(shares[f'{model.replace("-", "")}_percent'].argmax())
             about = {
                 f'most frequent pattern, {model}': (NAMES[most], TITLES[most], _MOST),
                 f'maps like no labelled one, {model}': (UNLIKE, '', _UNLIKE),
@@ -164,28 +184,6 @@ class Patterns(BeforeAndAfter):
 
     def head_marks(self):
         return marks.mark_classes(self.shares, TITLES)
-
-    def _summary(self):
-        columns = {}
-        for model, runs in self.by_model.items():
-            name, found = model.replace('-', ''), [mean_over_runs(runs, [each]) for each in NAMES]
-            columns[f'{name}_percent'] = [100 * each.mean for each in found]
-            columns[f'{name}_half_interval_percent'] = [100 * each.half for each in found]
-            right = self.correct(runs)
-            if right is not None:
-                ends = 100 * np.transpose([right.together([index]) for index in range(len(NAMES))])
-                names = [f'{name}_corrected_{part}percent' for part in ('', 'low_', 'high_')]
-                columns |= dict(zip(names, ends, strict=True))
-        published = paper.pattern_shares(self.subject.task)
-        if published is not None:
-            columns['paper_bert_base_finetuned_percent'] = [100 * published[key] for key in CLASSES]
-        if self.confusions.size:
-            columns['f1_of_classifier'] = f1_of(self.confusions.sum(axis=0))
-        return table(
-            'Share of all maps with half of its 95 % interval, and corrected for mistakes.',
-            **{'class': TITLES},
-            **{name: np.round(column, 4) for name, column in columns.items()},
-        )
 
 
 def _statistics(of: Callable[..., Sequence[Described]], classifier: Classifier) -> list[Described]:
@@ -237,7 +235,37 @@ def patterns(
     runs = settings.changes(pretrained, tuned, examples, compared)
     chosen = readable(pretrained, examples, count=_EXAMPLES, max_length=settings.max_length)
     maps = attention_maps(pretrained, chosen, max_length=settings.max_length)
-    return Patterns(before, runs, classifier.confusions, clearest(classifier, maps))
+    found = Patterns(before, runs, classifier.confusions, clearest(classifier, maps))
+    unlike = [np.mean([run[UNLIKE].mean for run in each]) for each in found.by_model.values()]
+    guessed = table(
+        'Maps unlike every labelled one, whose classes are guesses.',
+        model=[*found.by_model],
+        unlike_percent=100 * np.array(unlike, np.float64),
+        of_labelled_percent=np.array(100 * FAR),
+    )
+    frames = {'patterns': _summary(found), 'unlike': guessed}
+    return found.with_frames(frames | heads_frames(found, (*NAMES, CHANGED)))
+
+
+def _summary(found: Patterns):
+    """Return the table of the share of each class before and after, and how well it is found."""
+    columns = {}
+    for model, runs in found.by_model.items():
+        name, means = model.replace('-', ''), [mean_over_runs(runs, [each]) for each in NAMES]
+        columns[f'{name}_percent'] = [100 * each.mean for each in means]
+        columns[f'{name}_half_interval_percent'] = [100 * each.half for each in means]
+        right = found.correct(runs)
+        if right is not None:
+            ends = 100 * np.transpose([right.together([index]) for index in range(len(NAMES))])
+            names = [f'{name}_corrected_{part}percent' for part in ('', 'low_', 'high_')]
+            columns |= dict(zip(names, ends, strict=True))
+    if found.confusions.size:
+        columns['f1_of_classifier'] = f1_of(found.confusions.sum(axis=0))
+    return table(
+        'Share of all maps with half of its 95 % interval, and corrected for mistakes.',
+        **{'class': TITLES},
+        **{name: np.round(column, 4) for name, column in columns.items()},
+    )
 
 
 def clearest(classifier: Classifier, maps: Sequence[TokenMaps]) -> dict[str, dict[str, np.ndarray]]:
@@ -265,33 +293,3 @@ def clearest(classifier: Classifier, maps: Sequence[TokenMaps]) -> dict[str, dic
             members.setdefault(*heads[number])
         panels[title] = dict(itertools.islice(members.items(), _SHOWN))
     return panels
-
-
-def _draw_shares(result: Patterns):
-    published = paper.pattern_shares(result.subject.task)
-    bars = {model: grid.mean(axis=(0, 1)) for model, grid in result.shares.items()}
-    if published is not None:
-        theirs = np.array([published[name] for name in CLASSES])
-        bars = {'paper: BERT-base, fine-tuned': theirs} | bars
-    return plots.class_shares(bars, TITLES).captioned(
-        'Share of maps of each class, over all heads and examples '
-        f'({result.subject.as_in("Figure 2")}).'
-    )
-
-
-def _draw_heads(result: Patterns):
-    sources: dict[str | tuple[str, str], plots.Source] = {
-        (model, title): plots.Source(frame, 'mean', name)
-        for model, frame in zip(result.shares, ('heads', 'heads_finetuned'), strict=False)
-        for title, name in zip(TITLES, NAMES, strict=True)
-    }
-    caption = 'The most frequent class of every head, the paler the smaller its share.'
-    return plots.class_grids(result.shares, TITLES).captioned(caption, sources)
-
-
-def _draw_examples(result: Patterns):
-    panels = {title: [*examples.items()] for title, examples in result.examples.items()}
-    return plots.class_examples(panels).captioned(
-        'The maps that are most clearly of each class, before fine-tuning '
-        f'({result.subject.as_in("Figure 1")}). Each has a scale of its own.'
-    )

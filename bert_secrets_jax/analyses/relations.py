@@ -106,7 +106,8 @@ def relations(
     tables, scores = settings.links(pretrained, texts, relations, wanted, draws=draws, seed=seed)
     names = [each.name for each in wanted if each.name in tables]
     found = {name: tables[name] for name in names if tables[name].count}
-    return Relations(link_tests(tables, scores), found)
+    result = Relations(link_tests(tables, scores), found)
+    return result.with_frames(links.links_frames(result))
 
 
 def _draw_distances(result: Relations):

@@ -16,10 +16,11 @@ from bert_secrets_jax.analyses.common.inputs import TextSettings
 from bert_secrets_jax.analyses.common.tables import (
     Description,
     Tables,
+    beside_published,
     describe,
+    grids_frame,
     heads_frame,
     interval_of,
-    layers_frame,
     records,
     top_head,
 )
@@ -42,14 +43,12 @@ class SpecialTokens(Result):
     Attributes:
       statistics: The descriptions of the statistics.
       tables: The table of all heads for each statistic, by its name.
-      reach: [L] How many tokens on either side each layer sees; None where it sees the whole text.
     """
 
     title = 'Attention to special tokens and neighbours'
 
     statistics: tuple[Description, ...]
     tables: Tables
-    reach: tuple[int | None, ...]
 
     def verdicts(self):
         if not set(_PUBLISHED) <= self.tables.keys():
@@ -57,18 +56,9 @@ class SpecialTokens(Result):
         return verdicts.cls_then_sep(verdicts.named_runs({}, self.tables))
 
     def frames(self):
-        units = {each.name: each.unit for each in self.statistics}
         published = paper.special_token_attention(self.subject.task) or {}
-        frames = {
-            'top_heads': self._top_heads(),
-            'layers': layers_frame(
-                {name: table.mean for name, table in self.tables.items()},
-                {f'paper {name}': grid for name, grid in published.items()},
-                'Mean over the heads of a layer.',
-            ),
-            'heads': heads_frame(self.tables, units, 'Every statistic of every head.'),
-        }
-        return frames if set(self.reach) <= {None} else frames | {'reach': self._by_reach()}
+        theirs = {f'paper {name}': grid for name, grid in published.items()}
+        return beside_published(super().frames(), theirs)
 
     def figures(self):
         by_layer = set(_PUBLISHED) <= self.tables.keys()
@@ -109,34 +99,6 @@ class SpecialTokens(Result):
             most=f'{most} ' * several,
         )
 
-    def _by_reach(self):
-        rows = []
-        for reach in sorted(set(self.reach), key=lambda each: (each is not None, each)):
-            of = np.array([each == reach for each in self.reach])
-            kind = 'global' if reach is None else f'local, {reach} tokens to each side'
-            means = {name: table.mean[of].mean() for name, table in self.tables.items()}
-            rows.append({'layers': kind, 'number': int(of.sum()), **means})
-        caption = (
-            'Mean over the heads of global and of local layers, which see [CLS] from near alone.'
-        )
-        return records(caption, rows)
-
-    def _top_heads(self):
-        rows = []
-        for each in self.statistics:
-            table = self.tables[each.name]
-            sign, order = (1, 'least') if each.least_first else (-1, 'most')
-            first = np.argsort(sign * table.mean, axis=None, kind='stable')[:3]
-            for rank, index in enumerate(first if table.count else (), 1):
-                head = np.unravel_index(index, table.mean.shape)
-                numbers = table.mean[head], table.standard_error[head], each.unit
-                rows.append((each.title, order, rank, head_name(*head), *numbers))
-        return framed(
-            ('statistic', 'order', 'rank', 'name', 'mean', 'standard_error', 'unit'),
-            rows,
-            'The three heads that attend most to each.',
-        )
-
 
 @analysis(
     question='attention to [CLS], [SEP], neighbours, its entropy, your own statistics',
@@ -164,8 +126,49 @@ def special_tokens(
     """
     wanted = [named(each) if isinstance(each, str) else each for each in statistics]
     tables = settings.tables(pretrained, texts, wanted)
-    reach = tuple(kind.reach for kind in pretrained.config.layer_kinds)
-    return SpecialTokens(describe(wanted), tables, reach)
+    frames = {
+        'top_heads': _top_heads(wanted, tables),
+        'layers': grids_frame(
+            {name: each.mean.mean(axis=1) for name, each in tables.items()},
+            'Mean over the heads of a layer.',
+        ),
+        'heads': heads_frame(
+            tables, {each.name: each.unit for each in wanted}, 'Every statistic of every head.'
+        ),
+    }
+    reaches = [kind.reach for kind in pretrained.config.layer_kinds]
+    if any(reach is not None for reach in reaches):
+        frames['reach'] = _by_reach(reaches, tables)
+    return SpecialTokens(describe(wanted), tables).with_frames(frames)
+
+
+def _top_heads(statistics: Sequence[Described], tables: Tables):
+    rows = []
+    for each in statistics:
+        table = tables[each.name]
+        sign, order = (1, 'least') if each.least_first else (-1, 'most')
+        first = np.argsort(sign * table.mean, axis=None, kind='stable')[:3]
+        for rank, index in enumerate(first if table.count else (), 1):
+            head = np.unravel_index(index, table.mean.shape)
+            numbers = table.mean[head], table.standard_error[head], each.unit
+            rows.append((each.title, order, rank, head_name(*head), *numbers))
+    return framed(
+        ('statistic', 'order', 'rank', 'name', 'mean', 'standard_error', 'unit'),
+        rows,
+        'The three heads that attend most to each.',
+    )
+
+
+def _by_reach(reaches: Sequence[int | None], tables: Tables):
+    """Return the table of layers that see as many tokens on either side; None sees all."""
+    rows = []
+    for reach in sorted(set(reaches), key=lambda each: (each is not None, each)):
+        of = np.array([each == reach for each in reaches])
+        kind = 'global' if reach is None else f'local, {reach} tokens to each side'
+        means = {name: table.mean[of].mean() for name, table in tables.items()}
+        rows.append({'layers': kind, 'number': int(of.sum()), **means})
+    caption = 'Mean over the heads of global and of local layers, which see [CLS] from near alone.'
+    return records(caption, rows)
 
 
 def _draw_grid(result: SpecialTokens, statistic: Description):

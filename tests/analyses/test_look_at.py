@@ -13,6 +13,7 @@ from bert_secrets_jax.analyses.look_at import (
     HIDDEN,
     REGRESSION,
     STATISTICS,
+    _tables,
     gradients_of,
     heads_over_half,
 )
@@ -100,7 +101,7 @@ def test_numbers_of_bert_base_stand_beside_models_as_deep(looked):
         )
         for name, table in looked.tables.items()
     }
-    layers = dataclasses.replace(looked, tables=deep, gradients=None).frames()['layers']
+    layers = _tables(dataclasses.replace(looked, tables=deep, gradients=None))['layers']
     assert layers['Clark et al.: all [SEP]'].tolist()[4:7] == [0.48, 0.54, 0.53]
     assert 'read from figures' in layers.attrs['caption']
 
@@ -114,6 +115,7 @@ def test_what_no_text_has_is_left_out(looked):
 
     gradients = dataclasses.replace(looked.gradients, tables=without(looked.gradients.tables))
     found = dataclasses.replace(looked, tables=without(looked.tables), gradients=gradients)
+    found = found.with_frames(_tables(found))
     assert 'period or comma' not in set(found.frames()['counts']['attention to'])
     assert 'period or comma' not in set(found.frames()['gradients']['type'])
     assert 'nan' not in str(found)

@@ -75,15 +75,6 @@ class Linked(Result):
     tests: Tests
     tables: Tables
 
-    def frames(self):
-        _, best, readings = self.NAMES
-        return {
-            best: summary_frame(self.tests, self.tables),
-            'nulls': nulls_frame(self.tests),
-            'heads': tests_frame(self.tests),
-            readings: heads_frame(self.tables, UNIT, 'Both readings of every head.'),
-        }
-
     def figures(self):
         return drawn(self, **{self.NAMES[0]: _draw_grids} if self.tests else {})
 
@@ -105,6 +96,34 @@ def beyond(kinds: Sequence[str]) -> str:
     return ' and '.join(filter(None, [position, 'word class' if CLASSES in kinds else ''])) or (
         'chance'
     )
+
+
+def links_frames(found: Linked):
+    """Return the frames of a result by name, with a row per direction, place or head.
+
+    The best head of each direction is compared with an ideal one and, where there is one, that of
+    the notebook.
+    """
+    (_, best, readings), every = found.NAMES, list(found.tests.values())
+    theirs = [found.tables.get(notebook(title)) for title in found.tests]
+    return {
+        best: table(
+            'The best heads compared with one that always looks at one offset.',
+            link=list(found.tests),
+            examples=[test.table.count for test in every],
+            top_head=tops(test.table for test in every),
+            ideal_head_at_one_offset=[
+                '{1:.3f} (offset {0:+d})'.format(*test.ideal) for test in every
+            ],
+            p_familywise=[test.familywise[test.top] for test in every],
+            heads_above_all_places=[int(test.real.sum()) for test in every],
+            beyond=[beyond(kinds_of(test)) for test in every],
+            notebook_top_head=['–' if each is None else tops([each])[0] for each in theirs],
+        ),
+        'nulls': nulls_frame(found.tests),
+        'heads': tests_frame(found.tests),
+        readings: heads_frame(found.tables, UNIT, 'Both readings of every head.'),
+    }
 
 
 def tests_frame(tests: Tests):
@@ -163,25 +182,6 @@ def nulls_frame(tests: Tests):
         'Places that links were compared with, without those that have none. Half of the heads '
         'would be found at the detectable excess, in four of five samples.',
     )  # fmt: skip
-
-
-def summary_frame(tests: Tests, tables: Tables):
-    """Return the best head of each direction, compared with an ideal one and that of the notebook.
-
-    The tables are of the same attention, also in the reading of the notebook where there is one.
-    """
-    every, theirs = list(tests.values()), [tables.get(notebook(title)) for title in tests]
-    return table(
-        'The best heads compared with one that always looks at one offset.',
-        link=list(tests),
-        examples=[test.table.count for test in every],
-        top_head=tops(test.table for test in every),
-        ideal_head_at_one_offset=['{1:.3f} (offset {0:+d})'.format(*test.ideal) for test in every],
-        p_familywise=[test.familywise[test.top] for test in every],
-        heads_above_all_places=[int(test.real.sum()) for test in every],
-        beyond=[beyond(kinds_of(test)) for test in every],
-        notebook_top_head=['–' if each is None else tops([each])[0] for each in theirs],
-    )
 
 
 def findings_of(tests: Tests, source: str) -> list[Finding]:

@@ -93,7 +93,7 @@ class BeforeAndAfter(Result):
     @property
     def models(self) -> list[Tables]:
         """The tables of the fine-tuned models; of the model before if there are none."""
-        return list(self.by_model.values())[-1]
+        return list(self.runs.values()) or [self.before]
 
     @property
     def after(self) -> Tables:
@@ -104,22 +104,6 @@ class BeforeAndAfter(Result):
         """Return the finding of `mean_over_runs`, of the fine-tuned models if there are any."""
         of = {'unit': self.unit, 'source': self.source} | fields
         return mean_finding(name, self.models, [statistic], heads, **of)
-
-    def heads_frames(self, names: Iterable[str] = ()) -> 'dict[str, pandas.DataFrame]':
-        """Return the frames `heads` of the model as it is, and `heads_finetuned`, if there is one.
-
-        They have the statistics of these names; without names, all.
-        """
-        before, *runs = (
-            {name: tables[name] for name in names or tables if name in tables}
-            for tables in (self.before, *self.runs.values())
-        )
-        after, caption = dict(zip(self.runs, runs, strict=True)), 'Every head of the '
-        frames = {'heads': heads_frame(before, self.unit, f'{caption}model as it is.')}
-        if runs:
-            caption += 'fine-tuned models, and what changed.'
-            frames['heads_finetuned'] = seeds_frame(after, self.unit, caption)
-        return frames
 
 
 @dataclasses.dataclass(frozen=True)
@@ -254,6 +238,24 @@ def seeds_frame(runs: Mapping[str, Tables], units: Mapping[str, str] | str, capt
     return framed(list(frame), rows, caption, colours=colours)
 
 
+def heads_frames(found: BeforeAndAfter, names: Iterable[str] = ()) -> 'dict[str, pandas.DataFrame]':
+    """Return the frames `heads` of a model as it is, and `heads_finetuned`, if there is one.
+
+    They have the statistics of these names; without names, all.
+    """
+
+    def chosen(tables: Tables) -> Tables:
+        return {name: tables[name] for name in names or tables if name in tables}
+
+    caption = 'Every head of the model as it is.'
+    frames = {'heads': heads_frame(chosen(found.before), found.unit, caption)}
+    if found.runs:
+        caption = 'Every head of the fine-tuned models, and what changed.'
+        runs = {seed: chosen(tables) for seed, tables in found.runs.items()}
+        frames['heads_finetuned'] = seeds_frame(runs, found.unit, caption)
+    return frames
+
+
 def greatest(
     names: Sequence[str], grids: Sequence[np.ndarray] | np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
@@ -305,16 +307,18 @@ def grids_frame(
     return frame
 
 
-def layers_frame(
-    grids: Mapping[str, np.ndarray], published: Mapping[str, np.ndarray | None], caption: str
-) -> 'pandas.DataFrame':
-    """Return a frame of the means of each layer, beside published grids of models as deep."""
-    depth = len(next(iter(grids.values())))
-    known = {
-        name: each for name, each in published.items() if each is not None and len(each) == depth
-    }
-    means = {name: np.mean(each, axis=1) for name, each in {**grids, **known}.items()}
-    return grids_frame(means, caption)
+def beside_published(
+    frames: 'dict[str, pandas.DataFrame]', published: Mapping[str, np.ndarray | None]
+) -> 'dict[str, pandas.DataFrame]':
+    """Return frames of which `layers` has the means of published grids of models as deep, too."""
+    layers = frames['layers']
+    for name, each in published.items():
+        if each is not None and len(each) == len(layers):
+            layers[name] = each.mean(axis=1)
+            colours = layers.attrs['colours']
+            columns = {**colours.columns, name: ()}
+            layers.attrs['colours'] = dataclasses.replace(colours, columns=columns)
+    return frames
 
 
 def table(
