@@ -65,22 +65,6 @@ class Ablation(Disabled):
 
     own_corpus: bool = False
 
-    def frames(self):
-        frames = {}
-        for name, ablated in self.sets.items():
-            caption = f'The score without {_LOST.get(name, "each set")}, and its change.'
-            frames[name] = effects.frame_of(ablated.assessed, _COLUMNS, caption, 'metric')
-            tests = {metric: each.test for metric, each in ablated.assessed.items()}
-            frames[name].insert(1, 'test', frames[name]['metric'].map(tests))
-            frames[f'{name}_outcomes'] = effects.frame_of_outcomes(ablated.outcomes, name)
-        if 'heads' in self.sets:
-            frames['heads_extremes'] = effects.extremes_of(self.sets['heads'].found, _SHOWN)
-        if 'one_head_left' in self.sets:
-            frames['one_head_left_best'] = _best_alone(self.sets['one_head_left'])
-        for frame in frames.values():
-            frame['learnt'] = self.learnt
-        return frames
-
     def figures(self):
         return effects.drawn_sets(self, self.sets, told_apart=Disabled.told_apart, effects=_draw)
 
@@ -198,7 +182,7 @@ def ablation(
     how = {'metrics': metrics, 'corpus': corpus, 'choose_on': choose_on, 'compute': compute}
     models = [one_model(tuned)]
     sets = disabling.assess_sets(models, examples, masks, baseline=baseline, seed=seed, **how)
-    return Ablation(baseline, sets, own_corpus=corpus is not None)
+    return labelled(Ablation(baseline, sets, own_corpus=corpus is not None))
 
 
 def _best_alone(ablated: Ablated):
@@ -250,3 +234,21 @@ def _without_luck(name: str, ablated: Ablated) -> Finding:
         'by {estimate:+.1f} elsewhere.',
         numbers={'which': which, 'outcome': effects.title_of(found), 'there': 100 * there},
     )
+
+
+def labelled(found: Ablation) -> Ablation:
+    """Return the result with the tables of each set, and of its extremes."""
+    frames = {}
+    for name, ablated in found.sets.items():
+        caption = f'The score without {_LOST.get(name, "each set")}, and its change.'
+        frames[name] = effects.frame_of(ablated.assessed, _COLUMNS, caption, 'metric')
+        tests = {metric: each.test for metric, each in ablated.assessed.items()}
+        frames[name].insert(1, 'test', frames[name]['metric'].map(tests))
+        frames[f'{name}_outcomes'] = effects.frame_of_outcomes(ablated.outcomes, name)
+    if 'heads' in found.sets:
+        frames['heads_extremes'] = effects.extremes_of(found.sets['heads'].found, _SHOWN)
+    if 'one_head_left' in found.sets:
+        frames['one_head_left_best'] = _best_alone(found.sets['one_head_left'])
+    for frame in frames.values():
+        frame['learnt'] = found.learnt
+    return found.with_frames(frames)

@@ -61,33 +61,6 @@ class AblationOverSeeds(Disabled):
         count = len(self.seeds)
         return f'over {count} fine-tunings' if count > 1 else 'in one fine-tuning'
 
-    def frames(self):
-        caption = f'Change of the score {self.over}: mean, spread and interval.'
-        frames = {}
-        for name, each in self.sets.items():
-            frames[name] = effects.frame_of(each.assessed, _COLUMNS, caption, 'metric')
-            frames[f'{name}_outcomes'] = effects.frame_of_outcomes(each.outcomes, name)
-        if 'heads' in self.sets:
-            frames['heads_extremes'] = effects.extremes_of(self.sets['heads'].found, _COLUMNS)
-        if len(self.seeds) > 1:
-            frames['agreement'] = framed(
-                ('masks', 'outcome', *(field.name for field in dataclasses.fields(Agreement))),
-                [
-                    (name, outcome, *dataclasses.astuple(each.seeds.agreement))
-                    for name, ablated in self.sets.items()
-                    for outcome, each in ablated.every.items()
-                    if each.seeds is not None
-                ],
-                'How far two fine-tunings agree: rank correlation, two intraclass correlations '
-                '(ICC), and the rank correlation without the noise of examples.',
-            )
-        frames |= {f'{name}_by_seed': self._by_seed(each) for name, each in self.sets.items()}
-        tests = next(iter(self.sets.values())).learnt
-        of_seed = {seed: test[-1] <= LEVEL for seed, test in zip(self.seeds, tests, strict=True)}
-        for frame in frames.values():
-            frame['learnt'] = frame['seed'].map(of_seed.get) if 'seed' in frame else self.learnt
-        return frames
-
     def figures(self):
         draw = {'told_apart': Disabled.told_apart, 'effects': _draw}
         return effects.drawn_sets(self, self.sets, **draw)
@@ -114,22 +87,6 @@ class AblationOverSeeds(Disabled):
 
     def gives(self):
         return {'disabled over seeds': self}
-
-    def _by_seed(self, ablated: Ablated):
-        rows = [
-            (metric, disabled, seed, each.outcome.scale * intact, each.outcome.scale * change)
-            for metric, each in ablated.every.items()
-            if each.seeds is not None
-            for disabled, changes in zip(each.names, each.seeds.difference.T, strict=True)
-            for seed, intact, change in zip(self.seeds, each.seeds.intact, changes, strict=True)
-        ]
-        coloured = {'change': 'difference'}
-        return framed(
-            ('outcome', 'disabled', 'seed', 'intact', 'change'),
-            rows,
-            'The change in every fine-tuning: scores in points, others in their units.',
-            colours=effects.colours_of(ablated.every, coloured, by=('outcome', 'seed')),
-        )
 
 
 def _needs(given) -> str:
@@ -190,9 +147,55 @@ def ablation_over_seeds(
             for field in ('assessed', 'outcomes')
         }
         sets[name] = dataclasses.replace(found, **of_one)
-    return AblationOverSeeds(baseline, sets, seeds_of(tuned))
+    return labelled(AblationOverSeeds(baseline, sets, seeds_of(tuned)))
 
 
 def _draw(result: AblationOverSeeds, name: str):
     caption = f'Change of the score without {effects.WITHOUT[name]}, mean {result.over}.'
     return result.of_score(name, caption, column='mean_points')
+
+
+def labelled(found: AblationOverSeeds) -> AblationOverSeeds:
+    """Return the result with the tables of each set, by seed, and of their agreement."""
+    caption = f'Change of the score {found.over}: mean, spread and interval.'
+    frames = {}
+    for name, each in found.sets.items():
+        frames[name] = effects.frame_of(each.assessed, _COLUMNS, caption, 'metric')
+        frames[f'{name}_outcomes'] = effects.frame_of_outcomes(each.outcomes, name)
+    if 'heads' in found.sets:
+        frames['heads_extremes'] = effects.extremes_of(found.sets['heads'].found, _COLUMNS)
+    if len(found.seeds) > 1:
+        frames['agreement'] = framed(
+            ('masks', 'outcome', *(field.name for field in dataclasses.fields(Agreement))),
+            [
+                (name, outcome, *dataclasses.astuple(each.seeds.agreement))
+                for name, ablated in found.sets.items()
+                for outcome, each in ablated.every.items()
+                if each.seeds is not None
+            ],
+            'How far two fine-tunings agree: rank correlation, two intraclass correlations '
+            '(ICC), and the rank correlation without the noise of examples.',
+        )
+    frames |= {f'{name}_by_seed': _by_seed(each, found.seeds) for name, each in found.sets.items()}
+    tests = next(iter(found.sets.values())).learnt
+    of_seed = {seed: test[-1] <= LEVEL for seed, test in zip(found.seeds, tests, strict=True)}
+    for frame in frames.values():
+        frame['learnt'] = frame['seed'].map(of_seed.get) if 'seed' in frame else found.learnt
+    return found.with_frames(frames)
+
+
+def _by_seed(ablated: Ablated, seeds: Sequence[int]):
+    rows = [
+        (metric, disabled, seed, each.outcome.scale * intact, each.outcome.scale * change)
+        for metric, each in ablated.every.items()
+        if each.seeds is not None
+        for disabled, changes in zip(each.names, each.seeds.difference.T, strict=True)
+        for seed, intact, change in zip(seeds, each.seeds.intact, changes, strict=True)
+    ]
+    coloured = {'change': 'difference'}
+    return framed(
+        ('outcome', 'disabled', 'seed', 'intact', 'change'),
+        rows,
+        'The change in every fine-tuning: scores in points, others in their units.',
+        colours=effects.colours_of(ablated.every, coloured, by=('outcome', 'seed')),
+    )

@@ -72,38 +72,6 @@ class Importance(Result):
     agreement: Mapping[str, RankAgreement]
     reliability: float
 
-    def frames(self):
-        loss, shape, scores = self.loss, self.difference.shape, self.scores.of
-        effects = {name: np.reshape(getattr(loss, of), shape) for name, of in _COLUMNS.items()}
-        effect, *sure = effects
-        noun = 'example' if self.same_examples else 'other example'
-        return {
-            'heads': grids_frame(
-                {
-                    **scores,
-                    **effects,
-                    'score_difference_points': 100 * self.difference,
-                    'learnt': np.full(shape, not inputs.learnt_nothing(self.learnt[-1])),
-                },
-                f'Scores of each head by {len(scores)} methods, measured on '
-                f'{counted(self.scores.examples, noun)}, and the change of the loss '
-                f'({loss.outcome.unit}) and of {METRIC_TITLES[self.metric]} without it.',
-                sure={effect: sure},
-                # The change of the score colours no head: no test is of it.
-                shown=[*scores, effect],
-                red={(effect, ''): loss.red},
-            ),
-            'agreement': framed(
-                ('score', 'rank_correlation', 'low', 'high', 'source', 'of_a_second_sample'),
-                [
-                    (TITLES[method], *dataclasses.astuple(each), SOURCES[method], self.reliability)
-                    for method, each in self.agreement.items()
-                ],
-                'How well each score, and a second sample of the loss, predicts the increase of '
-                'the loss (rank correlation).',
-            ),
-        }
-
     def _draw_importance_agreement(self):
         return plots.head_scatter(
             {
@@ -217,7 +185,7 @@ def importance(
     losses, shape = losses_of(swept.logits, labels), masks.shape[1:]
     increase = (losses[1:] - losses[0]).T.reshape(-1, *shape)
     classes, names = config.num_labels, [describe(mask) for mask in masks[1:]]
-    return Importance(
+    result = Importance(
         scores=scores,
         loss=loss_effects(losses, names, classes=classes, seed=seed),
         increase=increase,
@@ -236,4 +204,41 @@ def importance(
             for method, each in scores.parts.items()
         },
         reliability=reliability(increase, seed=seed),
+    )
+    return _labelled(result)
+
+
+def _labelled(found: Importance) -> Importance:
+    """Return the result with its tables: of heads, and of the agreement of methods."""
+    loss, shape, scores = found.loss, found.difference.shape, found.scores.of
+    effects = {name: np.reshape(getattr(loss, of), shape) for name, of in _COLUMNS.items()}
+    effect, *sure = effects
+    noun = 'example' if found.same_examples else 'other example'
+    return found.with_frames(
+        {
+            'heads': grids_frame(
+                {
+                    **scores,
+                    **effects,
+                    'score_difference_points': 100 * found.difference,
+                    'learnt': np.full(shape, not inputs.learnt_nothing(found.learnt[-1])),
+                },
+                f'Scores of each head by {len(scores)} methods, measured on '
+                f'{counted(found.scores.examples, noun)}, and the change of the loss '
+                f'({loss.outcome.unit}) and of {METRIC_TITLES[found.metric]} without it.',
+                sure={effect: sure},
+                # The change of the score colours no head: no test is of it.
+                shown=[*scores, effect],
+                red={(effect, ''): loss.red},
+            ),
+            'agreement': framed(
+                ('score', 'rank_correlation', 'low', 'high', 'source', 'of_a_second_sample'),
+                [
+                    (TITLES[method], *dataclasses.astuple(each), SOURCES[method], found.reliability)
+                    for method, each in found.agreement.items()
+                ],
+                'How well each score, and a second sample of the loss, predicts the increase of '
+                'the loss (rank correlation).',
+            ),
+        }
     )

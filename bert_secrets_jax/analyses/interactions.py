@@ -69,27 +69,6 @@ class Interactions(Result):
     losses: Effects
     baseline: str = 'uniform'
 
-    def frames(self):
-        metric, heads = self.metric, np.array(self.heads)
-        first, second = pairs_of(len(heads)).T
-        columns = {
-            'head_a': heads[first],
-            'head_b': heads[second],
-            f'effect_a_{metric}': self.effects[first],
-            f'effect_b_{metric}': self.effects[second],
-            f'interaction_{metric}': self.points,
-            **{column: getattr(self.losses, each) for column, each in _OF_LOSSES.items()},
-        }
-        least = np.argsort(self.losses.p_value, kind='stable')[:10]
-        caption = f'In points of {TITLES[metric]}, and in the loss ({self.losses.outcome.unit}).'
-        return {
-            'interactions': table(f'Every pair of heads. {caption}', **columns),
-            'smallest_p_values': table(
-                f'The ten clearest pairs. {caption}',
-                **{column: each[least] for column, each in columns.items()},
-            ),
-        }
-
     def notes(self):
         return [instead(self.baseline)]
 
@@ -183,7 +162,7 @@ def interactions(
     scores = 100 * weighted_scores(metric, swept.predictions, labels)[0]
     effects, losses = scores[1:] - scores[0], losses_of(swept.logits, labels)
     in_loss = beyond_the_sum(losses[1:] - losses[0], alone)  # [P, E]
-    return Interactions(
+    result = Interactions(
         heads=tuple(names[:alone]),
         metric=metric,
         effects=effects[:alone],
@@ -197,6 +176,7 @@ def interactions(
         ),
         baseline=baseline,
     )
+    return _labelled(result)
 
 
 def single_and_pair_masks(config: BertConfig, heads: Sequence[Place] | None = None) -> masks.Masks:
@@ -227,3 +207,28 @@ def as_matrix(values: Float[np.ndarray, ' P'], count: int) -> Float[np.ndarray, 
     matrix = np.full((count, count), np.nan)
     matrix[first, second] = matrix[second, first] = values
     return matrix
+
+
+def _labelled(found: Interactions) -> Interactions:
+    """Return the result with its tables: of all pairs, and of the clearest."""
+    metric, heads = found.metric, np.array(found.heads)
+    first, second = pairs_of(len(heads)).T
+    columns = {
+        'head_a': heads[first],
+        'head_b': heads[second],
+        f'effect_a_{metric}': found.effects[first],
+        f'effect_b_{metric}': found.effects[second],
+        f'interaction_{metric}': found.points,
+        **{column: getattr(found.losses, each) for column, each in _OF_LOSSES.items()},
+    }
+    least = np.argsort(found.losses.p_value, kind='stable')[:10]
+    caption = f'In points of {TITLES[metric]}, and in the loss ({found.losses.outcome.unit}).'
+    return found.with_frames(
+        {
+            'interactions': table(f'Every pair of heads. {caption}', **columns),
+            'smallest_p_values': table(
+                f'The ten clearest pairs. {caption}',
+                **{column: each[least] for column, each in columns.items()},
+            ),
+        }
+    )

@@ -63,15 +63,6 @@ class MaskedLMAblation(Result):
 
     title = 'Heads that the masked LM needs'
 
-    def frames(self):
-        frames = {}
-        for name in self.before:
-            without = effects.WITHOUT.get(name, 'each set')
-            caption = f'Loss in nats per hidden wordpiece without {without}, and its change.'
-            frames[name] = effects.frame_of(self._models(name), _COLUMNS, caption, 'model')
-            frames[name]['learnt'] = ~frames[name]['model'].isin(self._unlearnt)
-        return frames
-
     def figures(self):
         after = {'after': functools.partial(_draw, when='after')} if self.after else {}
         return effects.drawn_sets(self, self.before, effects=_draw, **after)
@@ -216,12 +207,24 @@ def masked_lm_ablation(
         after = losses['after'].losses[:1], before.losses[0], before.hidden
         tuning = masked_lm.assess_losses(*after, names=['after fine-tuning'], seed=seed)
     shape, hidden = before.masks.shape[1:], int(before.hidden.sum())
-    return MaskedLMAblation(
+    result = MaskedLMAblation(
         baseline, masking, shape, hidden, **assessed, guessing=guessing, tuning=tuning
     )
+    return labelled(result)
 
 
 def _draw(result: MaskedLMAblation, name: str, when: str = 'before'):
     caption = f'Change of the loss per hidden wordpiece without {effects.WITHOUT[name]} '
     caption += f'(the model {_WHEN[when]}).'
     return effects.draw_effects(name, result._models(name)[when], result.shape, caption, when)
+
+
+def labelled(found: MaskedLMAblation) -> MaskedLMAblation:
+    """Return the result with the table of each set."""
+    frames = {}
+    for name in found.before:
+        without = effects.WITHOUT.get(name, 'each set')
+        caption = f'Loss in nats per hidden wordpiece without {without}, and its change.'
+        frames[name] = effects.frame_of(found._models(name), _COLUMNS, caption, 'model')
+        frames[name]['learnt'] = ~frames[name]['model'].isin(found._unlearnt)
+    return found.with_frames(frames)

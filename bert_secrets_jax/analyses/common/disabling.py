@@ -363,9 +363,6 @@ class EmbeddingEffects(Result):
     shape: tuple[int, int]
     outcomes: Mapping[str, Mapping[str, Effects]]
 
-    def frames(self):
-        return {name: effects.frame_of_outcomes(each, name) for name, each in self.outcomes.items()}
-
     def figures(self):
         return effects.drawn_sets(self, self.outcomes, effects=_draw_leading)
 
