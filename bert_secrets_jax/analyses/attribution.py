@@ -80,24 +80,21 @@ class Attribution(Result):
 
     Attributes:
       test: The findings of the test of all methods, text by text.
-      compared: The methods compared by each measure that applies to two texts or more.
-      classes: The number of classes; 1 for a regression.
+      lost: The name of the number that deleting tokens changes.
       learnt: The test of what the model has learnt: metric, value, larger class, p-value; None if
         not all texts have labels.
+      compared: The methods compared by each measure that applies to two texts or more.
     """
 
     title = 'Which tokens a prediction comes from'
 
     test: Faithfulness
-    compared: Mapping[str, Compared]
-    classes: int
+    lost: str
     learnt: Learnt | None
+    compared: Mapping[str, Compared]
 
     def figures(self):
         return drawn(self, attribution_methods=_draw) if self.compared else drawn(self)
-
-    def findings(self):
-        return [*self._warnings(), *self._best_method()]
 
     def notes(self):
         known = [each for each in self.test.methods if each in GLOSSES]
@@ -108,49 +105,48 @@ class Attribution(Result):
             *(f'{each[0].upper()}{each[1:]}: {GLOSSES[each]}.' for each in known),
         ]
 
-    def _warnings(self) -> Iterator[Finding]:
+    def _say_not_learnt(self):
+        return self.learnt and [*if_not_learnt('the model', self.learnt, len(self.test.tokens))]
+
+    def _say_warnings(self):
         tokens, falls = self.test.tokens, np.abs(self.test.comprehensiveness)
-        if self.learnt is not None:
-            yield from if_not_learnt('the model', self.learnt, len(tokens))
         median, enough = float(np.median(tokens)), int((tokens >= tests.FEWEST_TOKENS).sum())
         # Where no text has a token that can be deleted, nothing was tried.
         greatest = float(np.max(falls[~np.isnan(falls)], initial=-1.0))
         warnings = {
             'texts are too few': (median >= SHORT and not self.compared, enough, 'texts'),
-            'nothing changes': (0 <= greatest < _FLAT, greatest, _fall(self.classes)),
+            'nothing changes': (0 <= greatest < _FLAT, greatest, self.lost),
             'texts are too short': (median < SHORT, median, 'tokens'),
         }
         of = {'warning': True, 'sample': len(tokens), 'sample_of': 'texts', 'source': SOURCE}
-        for name, (applies, number, unit) in warnings.items():
-            if applies:
-                yield Finding(
-                    name=name, estimate=number, unit=unit, template=_TEMPLATES[name], **of
-                )
+        return [
+            Finding(name=name, estimate=number, unit=unit, template=_TEMPLATES[name], **of)
+            for name, (applies, number, unit) in warnings.items()
+            if applies
+        ]
 
-    def _best_method(self) -> Iterator[Finding]:
-        """Yield the best method by the first measure, of which more is better."""
-        for measure, found in list(self.compared.items())[:1]:
-            random, better = found.beyond.get(RANDOM), np.zeros(0, bool)
-            said = '{best:method|methods} {best:|shows|show} best which tokens matter, by {unit} '
-            said += '(highest: {where}, {estimate:.2f}).'
-            if random is not None:
-                better = (random.corrected <= LEVEL) & (random.difference > 0)
-                said += ' Better than random tokens: {better} of {others} others.'
-            yield measured(
-                f'best method: {measure}',
-                _interval(found, self.test.methods.index(found.best)),
-                where=found.best,
-                unit=measure,
-                template=said,
-                **{'sample': found.texts, 'sample_of': 'texts', 'source': SOURCE},
-                best=len({found.best, *found.tied}),
-                better=int(better.sum()),
-                others=len(better),
-            )
-
-
-def _fall(classes: int) -> str:
-    return 'change of the value' if classes == 1 else 'fall of the probability'
+    def _say_best_method(self):
+        if not self.compared:
+            return None
+        # By the first measure, more is better.
+        measure, found = next(iter(self.compared.items()))
+        random, better = found.beyond.get(RANDOM), np.zeros(0, bool)
+        said = '{best:method|methods} {best:|shows|show} best which tokens matter, by {unit} '
+        said += '(highest: {where}, {estimate:.2f}).'
+        if random is not None:
+            better = (random.corrected <= LEVEL) & (random.difference > 0)
+            said += ' Better than random tokens: {better} of {others} others.'
+        return measured(
+            f'best method: {measure}',
+            _interval(found, self.test.methods.index(found.best)),
+            where=found.best,
+            unit=measure,
+            template=said,
+            **{'sample': found.texts, 'sample_of': 'texts', 'source': SOURCE},
+            best=len({found.best, *found.tied}),
+            better=int(better.sum()),
+            others=len(better),
+        )
 
 
 def _interval(found: Compared, row: int) -> Interval:
@@ -255,26 +251,27 @@ def attribution(
     of_tokens = {'special': scores.special, **scores.scores, EFFECT: test.effects}
     first = list(enumerate(scores.tokens[:shown]))
     places = [(text, place) for text, tokens in first for place in range(len(tokens))]
-    tokens = {
+    of_places = {
         'text': [text + 1 for text, _ in places],
         'place': [place + 1 for _, place in places],
         'token': [scores.tokens[a][b] for a, b in places],
         **{name: [each[a][b].item() for a, b in places] for name, each in of_tokens.items()},
     }
-    return assemble(test, tokens, classes=config.num_labels, learnt=learnt, seed=seed)
+    return assemble(test, config.num_labels, learnt, of_places, seed=seed)
 
 
 def assemble(
-    test: Faithfulness, tokens: Mapping[str, Any], *, classes: int, learnt: Learnt | None, seed: int
+    test: Faithfulness,
+    classes: int,
+    learnt: Learnt | None,
+    tokens: Mapping[str, Sequence[Any] | np.ndarray],
+    *,
+    seed: int,
 ) -> Attribution:
-    """Compare the methods by each measure, and return the result with its tables.
+    """Return the result from the test of methods, its other fields, and columns of tokens.
 
-    Args:
-      test, classes, learnt: As in `Attribution`.
-      tokens: For each token of the first texts, by the columns of the frame `tokens`: its place,
-        its scores by each method, and under `EFFECT` the fall of the logit of the class less the
-        mean of the others if it is deleted.
-      seed: The seed of the bootstraps.
+    They are, for each token of the first texts, its place, its scores by each method, and under
+    `EFFECT` the fall of the logit of the class less the mean of the others if it is deleted.
     """
     compared = {
         measure: tests.compare(
@@ -289,7 +286,9 @@ def assemble(
         for measure, values in test.measures.items()
         if (~np.isnan(values).any(axis=0)).sum() > 1
     }
-    fall, curves = _fall(classes), ('comprehensiveness', 'sufficiency')
+    lost = 'change of the value' if classes == 1 else 'fall of the probability'
+    found = Attribution(test, lost, learnt, compared)
+    curves = 'comprehensiveness', 'sufficiency'
     frames = {
         'methods': framed(
             (
@@ -297,12 +296,12 @@ def assemble(
                 *(f'{name}{rival}' for rival in RIVALS.values() for name in _BEYOND),
                 'best_or_tied', 'texts', 'source',
             ),
-            list(_rows(test, compared)),
+            list(_rows(found)),
             'How well scores agree with the effect of deleting each token (rank correlation), '
-            f'and the {fall}.',
+            f'and the {lost}.',
         ),
         'curves': table(
-            f'Mean {fall} by the share of tokens that is deleted or kept.',
+            f'Mean {lost} by the share of tokens that is deleted or kept.',
             method=np.array(test.methods)[:, None],
             measure=np.reshape(curves, (-1, 1, 1)),
             share=test.shares,
@@ -312,13 +311,14 @@ def assemble(
             'Scores of the tokens of some texts, and the effect of deleting each.', **tokens
         ),
     }  # fmt: skip
-    return Attribution(test, compared, classes, learnt).with_frames(frames)
+    return found.with_frames(frames)
 
 
-def _rows(test: Faithfulness, alike: Mapping[str, Compared]) -> Iterator[tuple]:
-    compared = [(name, test.methods, found) for name, found in alike.items()]
+def _rows(result: Attribution) -> Iterator[tuple]:
+    """Yield the rows of the table of methods: how each does by each measure, and beyond rivals."""
+    compared = [(name, result.test.methods, found) for name, found in result.compared.items()]
     how = {'rivals': (), 'more_is_better': True, 'limit': 1.0}
-    for method, values in zip(test.methods, test.signed, strict=True):
+    for method, values in zip(result.test.methods, result.test.signed, strict=True):
         known = values[~np.isnan(values)]
         if len(known) > 1:
             alone = tests.compare([method], known[None], **how)

@@ -16,6 +16,13 @@ from bert_secrets_jax.finetune.train import Finetuned
 from bert_secrets_jax.runs.result import Finding, Result, framed, measured
 
 SOURCE = 'Kovaleva et al. 2019, section 4.3, Table 1'
+_INTERVALS = 'Intervals (95 %) are over dev examples.'
+# The columns of scores, and those that each has: of which start, and when.
+_SCORES = {
+    'pre-trained, not fine-tuned': ('pretrained', 'first_scores'),
+    'fine-tuned from random weights': ('random', 'scores'),
+    'fine-tuned': ('pretrained', 'scores'),
+}
 
 
 class Finetuning(Result):
@@ -63,14 +70,13 @@ class Finetuning(Result):
                 [float(np.nan_to_num(row[metric])) for row in rows]
                 for rows in (start.first_scores, start.scores)
             )
-            sizes = start.dev_examples, regression, published
-            given['gain'] = verdicts.Gain(before, after, *sizes)
+            given['gain'] = verdicts.Gain(before, after, start.dev_examples, regression, published)
         return given
 
     def at_a_glance(self):
         texts, published = {}, paper.finetuning(self.subject.task)
         if 'pretrained' in self.starts:
-            score = spread(self._main.scores, self._main.metrics)
+            score = self.labelled['table1'].columns['fine-tuned'][0]
             texts = {'metric': self.titles, 'fine-tuned': score}
         if published is not None:
             texts['paper: BERT-base'] = shown(published.finetuned_from_pretrained)
@@ -84,7 +90,14 @@ class Finetuning(Result):
         return [verdicts.pretraining_helps(**scores, unlearnt=len(self.unlearnt))]
 
     def frames(self):
-        return {'table1': self._table1(), **super().frames()}
+        frames, published = super().frames(), paper.finetuning(self.subject.task)
+        ours = frames['table1']
+        ours.attrs['caption'] += f' ({self.subject.as_in("Table 1")}). {_INTERVALS}'
+        if published is not None:
+            after = published.finetuned_from_normal_init, published.finetuned_from_pretrained
+            theirs = map(shown, (published.pretrained_no_finetuning, *after))
+            ours.loc[len(ours)] = ['paper: BERT-base', *theirs, '–']
+        return frames
 
     def _draw_learning_curves(self):
         curves = {
@@ -96,18 +109,17 @@ class Finetuning(Result):
             curves, label=f'{self.titles.replace("/", " and ")}{mean}'
         ).captioned('Dev score by epoch, a line per seed; epoch 0 is before training.')
 
-    def findings(self):
-        found = [self._score(*each) for each in self.starts.items()]
-        if self.unlearnt:
-            # One is enough to say first: a model that learnt nothing has nothing to tell.
-            start, seed = self._main, self.unlearnt[0]
-            place, metric = start.seeds.index(seed), start.tested
-            reached = start.scores[place][metric], start.larger_class, start.p_learnt[place]
-            warning = not_learnt(
-                f'the model of seed {seed}', (metric, *reached), start.dev_examples
-            )
-            found.insert(0, warning)
-        return found
+    def _say_unlearnt(self):
+        if not self.unlearnt:
+            return None
+        # One is enough to say first: a model that learnt nothing has nothing to tell.
+        start, seed = self._main, self.unlearnt[0]
+        place, metric = start.seeds.index(seed), start.tested
+        reached = start.scores[place][metric], start.larger_class, start.p_learnt[place]
+        return not_learnt(f'the model of seed {seed}', (metric, *reached), start.dev_examples)
+
+    def _say_scores(self):
+        return [self._score(*each) for each in self.starts.items()]
 
     def _score(self, name: str, runs: Finetuned) -> Finding:
         """Return what is reached from such weights, with an interval over examples."""
@@ -128,29 +140,6 @@ class Finetuning(Result):
             start='pre-trained' if name == 'pretrained' else name,
             scores=', '.join(said),
             texts=self.subject.texts,
-        )
-
-    def _table1(self):
-        metrics = self._main.metrics
-        columns = {
-            'pre-trained, not fine-tuned': ('pretrained', 'first_scores'),
-            'fine-tuned from random weights': ('random', 'scores'),
-            'fine-tuned': ('pretrained', 'scores'),
-        }
-        ours = [getattr(self.starts.get(start), rows, []) for start, rows in columns.values()]
-        ends = [mean_ends(each, ours[-1], self._main.dev_examples) for each in metrics]
-        said = ['–' if np.isnan(low) else f'{low:.1f} to {high:.1f}' for low, high in ends]
-        rows = [('ours', *(spread(each, metrics) for each in ours), ' / '.join(said))]
-        theirs = paper.finetuning(self.subject.task)
-        if theirs is not None:
-            after = theirs.finetuned_from_normal_init, theirs.finetuned_from_pretrained
-            published = map(shown, (theirs.pretrained_no_finetuning, *after))
-            rows.append(('paper: BERT-base', *published, '–'))
-        return framed(
-            ('model', *columns, 'interval'),
-            rows,
-            f'{self.titles} x 100, mean ± standard deviation over seeds '
-            f'({self.subject.as_in("Table 1")}). Intervals (95 %) are over dev examples.',
         )
 
 
@@ -182,18 +171,32 @@ def finetuning(*tuned: Finetuned) -> Finetuning:
         raise ValueError('The runs have different metrics: report them apart.')
     # The models stay where they are.
     kept = (dataclasses.replace(each, folder=None, in_memory=()) for each in tuned)
-    result = Finetuning({each.start: each for each in kept})
+    found = Finetuning({each.start: each for each in kept})
+    main, starts = found._main, found.starts
+    ours = [getattr(starts.get(start), rows, []) for start, rows in _SCORES.values()]
+    ends = [mean_ends(each, ours[-1], main.dev_examples) for each in main.metrics]
+    said = ['–' if np.isnan(low) else f'{low:.1f} to {high:.1f}' for low, high in ends]
     curve = [
         (start, row['split'], row['seed'], row['step'], row['epoch'], name, value)
-        for start, runs in result.starts.items()
+        for start, runs in starts.items()
         for row in runs.history
         # Rows that were written and read again have their names in another order.
         for name, value in sorted(row.items())
         if name not in ('split', 'seed', 'step', 'epoch') and not name.endswith(('_low', '_high'))
     ]
-    columns = 'start', 'split', 'seed', 'step', 'epoch', 'metric', 'value'
-    caption = 'Training loss, and every metric on the dev examples.'
-    return result.with_frames({'curve': framed(columns, curve, caption)})
+    frames = {
+        'table1': framed(
+            ('model', *_SCORES, 'interval'),
+            [('ours', *(spread(each, main.metrics) for each in ours), ' / '.join(said))],
+            f'{found.titles} x 100, mean ± standard deviation over seeds',
+        ),
+        'curve': framed(
+            ('start', 'split', 'seed', 'step', 'epoch', 'metric', 'value'),
+            curve,
+            'Training loss, and every metric on the dev examples.',
+        ),
+    }
+    return found.with_frames(frames)
 
 
 def spread(rows: Sequence[Mapping[str, Any]], metrics: Sequence[str]) -> str:

@@ -25,7 +25,7 @@ from bert_secrets_jax import plots
 from bert_secrets_jax.ablation.masks import describe, single_heads, with_intact
 from bert_secrets_jax.ablation.resumable import sweep_examples
 from bert_secrets_jax.analyses.common import effects, inputs
-from bert_secrets_jax.analyses.common.tables import Grid, grids_frame
+from bert_secrets_jax.analyses.common.tables import grids_frame
 from bert_secrets_jax.analyses.declaration import analysis
 from bert_secrets_jax.compute import Compute
 from bert_secrets_jax.data.tasks import Example
@@ -37,8 +37,8 @@ from bert_secrets_jax.pruning.gates import GateConfig, rounded_gates, train_gate
 from bert_secrets_jax.ranges import Positive
 from bert_secrets_jax.runs.result import Result, framed, how_many
 from bert_secrets_jax.stats.agreement import agreement, reliability
-from bert_secrets_jax.stats.correlations import RankAgreement, rank_agreement
-from bert_secrets_jax.stats.effects import Agreement, Effects
+from bert_secrets_jax.stats.correlations import rank_agreement
+from bert_secrets_jax.stats.effects import Effects
 
 SOURCE = 'Nam et al. 2025, section 3'
 ROLES = FACILITATING, INTERFERING, IRRELEVANT = 'facilitating', 'interfering', 'irrelevant'
@@ -63,10 +63,6 @@ class HeadGating(Result):
       alone: The effect of removing each head on the loss of texts that no gate was learnt from.
       together: The effect of removing all heads of a role at once on the same texts; None if no
         head has a role.
-      rank: The rank correlation of the mean gate with the increase of the loss without the head;
-        its interval is over seeds and examples.
-      reliability: That of a second sample of examples (see `stats.agreement.reliability`).
-      agreement: How well two seeds agree on the gates.
       learnt: The test of whether the model has learnt anything (see `analyses.common.inputs`).
     """
 
@@ -77,9 +73,6 @@ class HeadGating(Result):
     paid: Float[np.ndarray, 'S L N']
     alone: Effects
     together: Effects | None
-    rank: RankAgreement
-    reliability: float
-    agreement: Agreement
     learnt: inputs.Learnt
 
     @property
@@ -87,21 +80,16 @@ class HeadGating(Result):
         """The role of each head."""
         return roles_of(self.priced, self.paid)
 
-    @property
-    def gate(self) -> Grid:
-        """The mean gate: 1 if a head is always open, 0 if never, 1/2 if it follows the price."""
-        return (self.priced + self.paid).mean(axis=0) / 2
-
     def _draw_gates(self):
-        grids = {'open heads cost': self.priced, 'open heads are paid': self.paid}
-        sources = [plots.Source('heads', name) for name in ('gate_priced', 'gate_paid')]
+        titles = {'open heads cost': 'gate_priced', 'open heads are paid': 'gate_paid'}
+        heads, shape = self.labelled['heads'].columns, self.priced.shape[1:]
         return plots.head_grids(
-            {title: each.mean(axis=0) for title, each in grids.items()},
+            {title: heads[name].reshape(shape) for title, name in titles.items()},
             label='gate, mean of seeds',
             limits=(0.0, 1.0),
         ).captioned(
             'Gates of heads: open in both, a head helps; closed in both, it hurts.',
-            dict(zip(grids, sources, strict=True)),
+            {title: plots.Source('heads', name) for title, name in titles.items()},
         )
 
     def findings(self):
@@ -245,16 +233,27 @@ def head_gating(
         paid=paid,
         alone=assess(losses[:count], [describe(mask) for mask in single[1:]]),
         together=assess(np.delete(losses, range(1, count), axis=0), given) if given else None,
-        rank=rank_agreement(gates, increase, paired=False),
-        reliability=reliability(increase, seed=seed),
-        agreement=agreement(gates.reshape(len(gates), -1)),
         learnt=inputs.learning_test(metrics, classes, swept.predictions[0], labels),
     )
-    return result.with_frames(_tables(result))
+    again = reliability(increase, seed=seed)
+    of_seeds = dataclasses.astuple(agreement(gates.reshape(len(gates), -1)))
+    correlations = framed(
+        ('of', 'rank_correlation', 'low', 'high'),
+        [
+            (
+                'mean gate and increase of the loss',
+                *dataclasses.astuple(rank_agreement(gates, increase, paired=False)),
+            ),
+            ('increase of the loss, and that on other texts', again, np.nan, np.nan),
+            ('gates of two seeds', *of_seeds[:3]),
+        ],
+        'Rank correlations over heads.',
+    )
+    return result.with_frames({**_tables(result), 'agreement': correlations})
 
 
 def _tables(found: HeadGating):
-    """Return the tables of heads, of each seed, of removing heads together, and of agreement."""
+    """Return the tables of heads, of the gates of each seed, and of all heads of a role."""
     heads = effects.frame_of(
         {'': found.alone},
         effects.TESTED,
@@ -263,7 +262,7 @@ def _tables(found: HeadGating):
     )
     trained = {'gate_priced': found.priced, 'gate_paid': found.paid}
     grids = {name: each.mean(axis=0) for name, each in trained.items()}
-    grids |= {'gate': found.gate, 'role': found.roles}
+    grids |= {'gate': (found.priced + found.paid).mean(axis=0) / 2, 'role': found.roles}
     learnt = not inputs.learnt_nothing(found.learnt[-1])
     heads = heads.assign(**{k: v.ravel() for k, v in grids.items()}, learnt=learnt)
     colours = heads.attrs['colours']
@@ -274,13 +273,4 @@ def _tables(found: HeadGating):
     if found.together is not None:
         caption = 'The change of the loss without all heads of a role.'
         frames['together'] = effects.frame_of({'': found.together}, effects.TESTED, caption)
-    frames['agreement'] = framed(
-        ('of', 'rank_correlation', 'low', 'high'),
-        [
-            ('mean gate and increase of the loss', *dataclasses.astuple(found.rank)),
-            ('increase of the loss, and that on other texts', found.reliability, np.nan, np.nan),
-            ('gates of two seeds', *dataclasses.astuple(found.agreement)[:3]),
-        ],
-        'Rank correlations over heads.',
-    )
     return frames

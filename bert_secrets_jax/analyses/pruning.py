@@ -85,7 +85,7 @@ class Pruning(Result):
       chosen: The sparsest model of each seed that is as good as the full one.
       stays: By the name of the order, [S, L, N] the share of steps in which each head is left.
       examples: The number of examples.
-      measured_on: The number of other examples, from which orders and the sparsest model come.
+      others: The name of the other examples, from which orders and the sparsest model come.
       shared: How many of these have the same text as one of the examples.
       learnt: The test of what each model has learnt: metric, value, larger class, p-value.
       tolerance: How much lower the score of a model may be that counts as good as the full one.
@@ -103,7 +103,7 @@ class Pruning(Result):
     chosen: tuple[Chosen, ...]
     stays: Mapping[str, np.ndarray]
     examples: int
-    measured_on: int
+    others: str
     shared: int
     learnt: tuple[Learnt, ...]
     tolerance: float = TOLERANCE
@@ -153,7 +153,7 @@ class Pruning(Result):
             '{tolerance:point|points} of {metric} (chosen on {others}).',
             tolerance=100 * self.tolerance,
             metric=self._title,
-            others=self._others,
+            others=self.others,
             heads=self.heads,
         )
         return [*warnings, sparsest]
@@ -165,7 +165,7 @@ class Pruning(Result):
                 'A head that is removed puts out nothing, and nothing is trained again.': True,
                 'bs.remove_heads cuts heads out; bs.restore_heads makes an ordinary model of the '
                 'rest.': True,
-                f'Orders and the sparsest model come from {self._others}: where these are the '
+                f'Orders and the sparsest model come from {self.others}: where these are the '
                 'same, scores are too good.': self.shared,
                 f'It takes {FEWEST_DRAWS} random orders to tell if another one is better.': few,
             }
@@ -200,10 +200,6 @@ class Pruning(Result):
     @property
     def _title(self) -> str:
         return METRIC_TITLES[self.metric]
-
-    @property
-    def _others(self) -> str:
-        return arguments.elsewhere(self.measured_on, self.shared)
 
 
 def _check(given) -> None:
@@ -309,7 +305,7 @@ def pruning(
     arguments.check_varied(metric, labels, 'examples')
     arguments.check_varied(metric, their_labels, 'measured_on')
     removed_heads(config.num_heads, shares)
-    found = []
+    shared, found = arguments.in_both(examples, others), []
     seeds, scored = arguments.seeds_of(tuned), {'methods': methods, 'permutations': permutations}
     how = {'shares': shares, 'anew': anew, 'draws': draws, 'compute': compute}
     for place, (own, model) in enumerate(zip(seeds, models, strict=True), 1):
@@ -322,8 +318,8 @@ def pruning(
         labels,
         metric,
         seeds=seeds,
-        measured_on=len(others),
-        shared=arguments.in_both(examples, others),
+        others=arguments.elsewhere(len(others), shared),
+        shared=shared,
         tolerance=tolerance,
     )
 
@@ -354,7 +350,7 @@ def assemble(
     if {GRADIENT, RANDOM} <= curves.keys() and predictions[RANDOM].shape[1] > 1 and removed.any():
         ordered, random = (predictions[order][:, :, removed] for order in (GRADIENT, RANDOM))
         lead = stepwise.lead_over_random(metric, ordered[:, 0], random, labels)
-    result = Pruning(
+    found = Pruning(
         seeds=tuple(seeds),
         metric=metric,
         intact=weighted_scores(metric, intact, labels)[0],
@@ -372,7 +368,54 @@ def assemble(
         lead=lead,
         **fields,
     )
-    return result.with_frames(_tables(result))
+    return found.with_frames(_tables(found))
+
+
+def _tables(found: Pruning):
+    """Return the tables of curves, of the sparsest models, of heads, and of agreement on these."""
+    points, low, high = np.stack([_points(each) for each in found.curves.values()], axis=1)
+    change, least, most = np.transpose([_points(each) for each in found.chosen])
+    stays = [ORDERS[order] for order in found.stays]
+    frames = {
+        'curves': table(
+            f'{found._title} in points as heads are removed, and its change.',
+            {'order': [ORDERS[order] for order in found.curves], 'heads_kept': found.kept},
+            share_kept=found.kept / found.heads,
+            score_points=100 * found.intact.mean() + points,
+            difference_points=points,
+            low=low,
+            high=high,
+        ),
+        'chosen': table(
+            f'The fewest heads with which the model is as good on {found.others}.',
+            seed=found.seeds,
+            order=[ORDERS[each.order] for each in found.chosen],
+            heads_kept=[each.kept for each in found.chosen],
+            difference_points=change,
+            low=least,
+            high=most,
+            where_chosen_points=[100 * each.where_chosen for each in found.chosen],
+            heads_removed=[describe(each.mask) for each in found.chosen],
+        ),
+        'heads': grids_frame(
+            {'share_of_steps_kept': np.stack([*found.stays.values()]).mean(axis=1)},
+            'How long each head is left (1: those that go last), mean over models.',
+            by={'order': stays},
+        ),
+    }
+    if len(found.seeds) > 1:
+        # Masks are nested: a head is left at a step if it is left in more than that many steps.
+        steps = np.arange(1, len(found.kept)) + 0.5
+        shares = [each.reshape(len(each), -1) for each in found.stays.values()]
+        frames['agreement'] = table(
+            "How far fine-tunings agree on which heads are left (Fleiss' kappa; 0: by chance).",
+            {'order': stays, 'heads_kept': found.kept[1:]},
+            fleiss_kappa=[
+                [stepwise.fleiss_kappa(each * len(found.kept) > step) for step in steps]
+                for each in shares
+            ],
+        )
+    return frames
 
 
 def _choose(
@@ -395,53 +438,3 @@ def _choose(
 def _points(change: Curve | Chosen) -> np.ndarray:
     """Return the change and the ends of its interval in points [3, ...]."""
     return 100 * np.array([change.difference, change.low, change.high])
-
-
-def _tables(found: Pruning):
-    """Return the tables of curves, of chosen models, of heads, and of agreement."""
-    points, low, high = np.stack([_points(each) for each in found.curves.values()], axis=1)
-    change, least, most = np.transpose([_points(each) for each in found.chosen])
-    stays = [ORDERS[order] for order in found.stays]
-    frames = {
-        'curves': table(
-            f'{found._title} in points as heads are removed, and its change.',
-            {'order': [ORDERS[order] for order in found.curves], 'heads_kept': found.kept},
-            share_kept=found.kept / found.heads,
-            score_points=100 * found.intact.mean() + points,
-            difference_points=points,
-            low=low,
-            high=high,
-        ),
-        'chosen': table(
-            f'The fewest heads with which the model is as good on {found._others}.',
-            seed=found.seeds,
-            order=[ORDERS[each.order] for each in found.chosen],
-            heads_kept=[each.kept for each in found.chosen],
-            difference_points=change,
-            low=least,
-            high=most,
-            where_chosen_points=[100 * each.where_chosen for each in found.chosen],
-            heads_removed=[describe(each.mask) for each in found.chosen],
-        ),
-        'heads': grids_frame(
-            {'share_of_steps_kept': np.stack([*found.stays.values()]).mean(axis=1)},
-            'How long each head is left (1: those that go last), mean over models.',
-            by={'order': stays},
-        ),
-    }
-    if len(found.seeds) > 1:
-        frames['agreement'] = table(
-            "How far fine-tunings agree on which heads are left (Fleiss' kappa; 0: by chance).",
-            {'order': stays, 'heads_kept': found.kept[1:]},
-            # Masks are nested: a head is left at a step if it is left in more than that many steps.
-            fleiss_kappa=[
-                [
-                    stepwise.fleiss_kappa(
-                        each.reshape(len(each), -1) * len(found.kept) > step + 0.5
-                    )
-                    for step in range(1, len(found.kept))
-                ]
-                for each in found.stays.values()
-            ],
-        )
-    return frames

@@ -73,8 +73,9 @@ class Subnetworks(Result):
         return self.masks[GOOD].sum(axis=(1, 2)).astype(int)
 
     def frames(self):
-        frames = super().frames()
-        frames['scores']['published'] = self._published
+        frames, published = super().frames(), paper.subnetworks(self.subject.task)
+        scores = [published.get(name, np.nan) for name in ('full', *KINDS)]
+        frames['scores']['published'] = np.array(scores, float)
         return frames
 
     def _draw_subnetworks(self):
@@ -83,8 +84,9 @@ class Subnetworks(Result):
         points: dict[str, Any] = {
             title: mean_interval(_points(each), limits) for title, each in scores.items()
         }
-        if not np.isnan(self._published).any():
-            points['published, trained again'] = 100 * self._published, None, None
+        published = self.frames()['scores']['published'].to_numpy()
+        if not np.isnan(published).any():
+            points['published, trained again'] = 100 * published, None, None
         return plots.points_by_row(
             _ROWS, points, label=f'{TITLES[self.metric]} (points)'
         ).captioned(
@@ -120,12 +122,6 @@ class Subnetworks(Result):
             'The bad one has heads that do not survive.',
             'Training again starts from the pre-trained weights, with a new classifier.',
         ]
-
-    @property
-    def _published(self) -> np.ndarray:
-        """The published scores [4]; NaN for a task without them."""
-        found = paper.subnetworks(self.subject.task)
-        return np.array([found.get(name, np.nan) for name in ('full', *KINDS)])
 
 
 # The settings `train` that change no result, or that `finetune` has in other ways.
@@ -246,28 +242,8 @@ def subnetworks(
     return result.with_frames(_tables(result))
 
 
-def surviving_heads(
-    tuned: Pretrained,
-    examples: Sequence[Example],
-    metric: str,
-    *,
-    share: float,
-    compute: Compute = Compute(),
-) -> Grid:
-    """Return the fewest heads, by gradients measured anew, that reach a share of the score."""
-    masks = curves.masks_by_gradients(tuned, examples, compute=compute)
-    _, reached = curves.scores_without(tuned, examples, masks, metric, compute=compute)
-    kept = masks.sum(axis=(1, 2)).astype(int)
-    return masks[curves.sparsest(reached, kept, tolerance=(1 - share) * abs(float(reached[0])))]
-
-
-def _points(scores: Mapping[str, np.ndarray]) -> Float[np.ndarray, 'R S']:
-    """Return the scores of the full model and of each kind, in points."""
-    return 100 * np.array([*scores.values()])
-
-
 def _tables(found: Subnetworks):
-    """Return the tables of scores, of the scores of each seed, and of the heads that survive."""
+    """Return the tables of scores, of the scores of each seed, and of the heads that are left."""
     pruned, retrained = _points(found.pruned), _points(found.retrained)
     difference, low, high = mean_interval(retrained - retrained[0])
     least, greatest = paper.kappa()
@@ -301,3 +277,23 @@ def _tables(found: Subnetworks):
             ),
         ),
     }
+
+
+def surviving_heads(
+    tuned: Pretrained,
+    examples: Sequence[Example],
+    metric: str,
+    *,
+    share: float,
+    compute: Compute = Compute(),
+) -> Grid:
+    """Return the fewest heads, by gradients measured anew, that reach a share of the score."""
+    masks = curves.masks_by_gradients(tuned, examples, compute=compute)
+    _, reached = curves.scores_without(tuned, examples, masks, metric, compute=compute)
+    kept = masks.sum(axis=(1, 2)).astype(int)
+    return masks[curves.sparsest(reached, kept, tolerance=(1 - share) * abs(float(reached[0])))]
+
+
+def _points(scores: Mapping[str, np.ndarray]) -> Float[np.ndarray, 'R S']:
+    """Return the scores of the full model and of each kind, in points."""
+    return 100 * np.array([*scores.values()])

@@ -72,25 +72,10 @@ class WhereItChanges(Result):
     length: float
 
     @property
-    def learnt(self) -> list[str]:
-        """The schedules under which at least half of the models have learnt the task."""
-        return [name for name in self.changes if _taught(self.tuned[name])]
-
-    @property
     def compared(self) -> list[str]:
-        """Those of them under which maps changed."""
-        changed = {name: self.profiles(name)['change'].max() for name in self.learnt}
-        return [name for name, most in changed.items() if most > _NO_CHANGE]
-
-    def profiles(self, schedule: str) -> dict[str, Float[np.ndarray, 'S L']]:
-        """Return each column of the frame under a schedule, by seed."""
-        runs, steps = self.changes[schedule], self.random.mean(axis=0)
-        change = np.stack([1 - each['cosine'].mean.mean(axis=1) for each in runs.values()])
-        moved = dict(zip(MEASURES, np.moveaxis(moved_in(self.tuned[schedule]), -1, 0), strict=True))
-        # A frozen layer has no distance.
-        reach = np.where(moved['distance'] > 0, moved['distance'], np.nan)
-        values = change, change / reach, *moved.values(), steps.diagonal(), steps.sum(axis=0)
-        return {k: np.broadcast_to(v, change.shape) for k, v in zip(_COLUMNS, values, strict=True)}
+        """The schedules that taught at least half of the models the task, and changed maps."""
+        changed = {k: change_by_layer(runs).max() for k, runs in self.changes.items()}
+        return [k for k, most in changed.items() if _taught(self.tuned[k]) and most > _NO_CHANGE]
 
     def verdicts(self):
         if not self.compared:
@@ -102,14 +87,15 @@ class WhereItChanges(Result):
         return [verdicts.last_layers_change_most(*tables, claim=EVERY_SCHEDULE, under=under)]
 
     def _draw_where_it_changes(self):
-        panels = {name.replace('_', ' '): {} for name in _COLUMNS}
-        for schedule in self.changes:
-            for title, values in zip(panels, self.profiles(schedule).values(), strict=True):
-                mean = values.mean(axis=0)
+        layers, panels = self.labelled['layers'].columns, {}
+        for column in _COLUMNS:
+            panel = panels.setdefault(column.replace('_', ' '), {})
+            means = layers[column].reshape(len(self.changes), -1)
+            for schedule, mean in zip(self.changes, means, strict=True):
                 # Random steps are the same for all.
-                name = 'no learning' if title.startswith('random') else schedule
+                name = 'no learning' if column.startswith('random') else schedule
                 # Schedules differ more in size than in shape.
-                panels[title][name] = mean / max(np.nanmax(mean, initial=0.0), 1e-30)
+                panel[name] = mean / max(np.nanmax(mean, initial=0.0), 1e-30)
         return plots.depth_profiles(panels).captioned(
             'By schedule, mean over seeds: each line as a share of its greatest layer.'
         )
@@ -128,9 +114,8 @@ class WhereItChanges(Result):
             elif name not in self.compared:
                 said = 'Under {schedule}, no map changed, as if only the head learnt: {so}.'
                 about = {'unit': 'change', 'source': SOURCE, 'warning': True, 'template': said}
-                warnings.append(
-                    measured(f'no map changed: {name}', 0, **about, schedule=name, so=so)
-                )
+                named = f'no map changed: {name}'
+                warnings.append(measured(named, 0, **about, schedule=name, so=so))
         return warnings
 
     def _say_general(self):
@@ -152,6 +137,11 @@ class WhereItChanges(Result):
             **{'refuted': refuted, 'decides': decides},
         )
         return general if alone else None
+
+
+def change_by_layer(runs: Mapping[str, Tables]) -> Float[np.ndarray, 'S L']:
+    """Return the mean change of maps of each layer, by seed."""
+    return np.stack([1 - each['cosine'].mean.mean(axis=1) for each in runs.values()])
 
 
 def _taught(tuned: Finetuned) -> bool:
@@ -301,7 +291,7 @@ def where_it_changes(
         }
         for name, each in tuned.items()
     }
-    result = WhereItChanges(
+    found = WhereItChanges(
         changes=changes,
         # The models stay where they are.
         tuned={
@@ -310,7 +300,76 @@ def where_it_changes(
         random=steps,
         length=length,
     )
-    return labelled(result)
+    return found.with_frames(tables_of(found))
+
+
+def tables_of(found: WhereItChanges):
+    """Return the tables of schedules, of layers, of what explains these, and of steps if known."""
+    profiles = [_profiles(found, schedule) for schedule in found.changes]
+    grids = {name: [each[name].mean(axis=0) for each in profiles] for name in _COLUMNS}
+    ends = np.stack([mean_interval(each['change'].T, OF_SHARES) for each in profiles], axis=1)
+    grids |= dict(zip(('change_low', 'change_high'), ends[1:], strict=True))
+    by, sure = {'schedule': [*found.changes]}, {'change': ('change_low', 'change_high')}
+    caption = f'Means over seeds. Every random step has length {found.length:.3g}.'
+    rank, straight = agreement(
+        np.array([[each[name] for name in _EXPLAINS] for each in profiles]),
+        np.array([[each['change']] for each in profiles]),
+    )
+    straight, low, high = mean_interval(straight, OF_SHARES)
+    frames = {
+        'schedules': _schedules_table(found.tuned),
+        'layers': grids_frame(grids, caption, by=by, sure=sure),
+        'explained': table(
+            'How the profile of a measure over layers agrees with the change of maps, mean '
+            'over seeds. Profiles of two layers always agree.',
+            {**by, 'measure': _EXPLAINS},
+            rank_correlation=rank.mean(axis=-1),
+            r_squared=straight,
+            r_squared_low=low,
+            r_squared_high=high,
+        ),
+    }
+    steps = [
+        (schedule, step, layer, *each)
+        for schedule, tuned in found.tuned.items()
+        for step, similarity in tuned.similarity.items()
+        for ends in [mean_interval(1 - similarity.T, OF_SHARES)]
+        for layer, each in enumerate(zip(*ends, strict=True), 1)
+    ]
+    if steps:
+        columns = 'schedule', 'step', 'layer', 'change', 'change_low', 'change_high'
+        caption = '1 less similarity, over dev examples: mean over seeds.'
+        frames['steps'] = framed(columns, steps, caption)
+    return frames
+
+
+def _schedules_table(tuned: Mapping[str, Finetuned]):
+    """Return the table of the score that is reached under each schedule."""
+    tested = next(iter(tuned.values())).tested
+    limits = -100.0 if tested in BELOW_ZERO else 0.0, 100.0
+    reached = [[100 * row[tested] for row in each.scores] for each in tuned.values()]
+    score, least, most = np.transpose([mean_interval(np.array(k), limits) for k in reached])
+    return table(
+        'Scores x 100 and their 95 % intervals over seeds.',
+        schedule=[*tuned],
+        metric=TITLES[tested],
+        score=score,
+        low=least,
+        high=most,
+        seeds_that_learnt=[
+            sum(not inputs.learnt_nothing(p) for p in each.p_learnt) for each in tuned.values()
+        ],
+    )
+
+
+def _profiles(found: WhereItChanges, schedule: str) -> dict[str, Float[np.ndarray, 'S L']]:
+    """Return each column of the table of layers under a schedule, by seed."""
+    change, steps = change_by_layer(found.changes[schedule]), found.random.mean(axis=0)
+    moved = dict(zip(MEASURES, np.moveaxis(moved_in(found.tuned[schedule]), -1, 0), strict=True))
+    # A frozen layer has no distance.
+    reach = np.where(moved['distance'] > 0, moved['distance'], np.nan)
+    values = change, change / reach, *moved.values(), steps.diagonal(), steps.sum(axis=0)
+    return {k: np.broadcast_to(v, change.shape) for k, v in zip(_COLUMNS, values, strict=True)}
 
 
 def _starts(pretrained: Pretrained, tuned: Finetuned, name: str) -> list[Pretrained]:
@@ -354,58 +413,3 @@ def _random_step(
     length = np.sqrt(sum((each**2).sum() for each in jax.tree.leaves(noise)))
     moved = jax.tree.map(lambda leaf, own: leaf.at[layer].add(size / length * own), layers, noise)
     return dataclasses.replace(model, params=model.params | {'layers': moved})
-
-
-def labelled(found: WhereItChanges) -> WhereItChanges:
-    """Return the result with the tables of schedules, layers, what explains them, and steps."""
-    profiles = [found.profiles(schedule) for schedule in found.changes]
-    grids = {name: [each[name].mean(axis=0) for each in profiles] for name in _COLUMNS}
-    ends = np.stack([mean_interval(each['change'].T, OF_SHARES) for each in profiles], axis=1)
-    grids |= dict(zip(('change_low', 'change_high'), ends[1:], strict=True))
-    by, sure = {'schedule': [*found.changes]}, {'change': ('change_low', 'change_high')}
-    caption = f'Means over seeds. Every random step has length {found.length:.3g}.'
-    rank, straight = agreement(
-        np.array([[each[name] for name in _EXPLAINS] for each in profiles]),
-        np.array([[each['change']] for each in profiles]),
-    )
-    straight, low, high = mean_interval(straight, OF_SHARES)
-    tuned = found.tuned.values()
-    tested = next(iter(tuned)).tested
-    limits = -100.0 if tested in BELOW_ZERO else 0.0, 100.0
-    reached = [[100 * row[tested] for row in each.scores] for each in tuned]
-    score, least, most = np.transpose([mean_interval(np.array(k), limits) for k in reached])
-    frames = {
-        'schedules': table(
-            'Scores x 100 and their 95 % intervals over seeds.',
-            schedule=[*found.tuned],
-            metric=TITLES[tested],
-            score=score,
-            low=least,
-            high=most,
-            seeds_that_learnt=[
-                sum(not inputs.learnt_nothing(p) for p in each.p_learnt) for each in tuned
-            ],
-        ),
-        'layers': grids_frame(grids, caption, by=by, sure=sure),
-        'explained': table(
-            'How the profile of a measure over layers agrees with the change of maps, mean '
-            'over seeds. Profiles of two layers always agree.',
-            {**by, 'measure': _EXPLAINS},
-            rank_correlation=rank.mean(axis=-1),
-            r_squared=straight,
-            r_squared_low=low,
-            r_squared_high=high,
-        ),
-    }
-    steps = [
-        (schedule, step, layer, *each)
-        for schedule, tuned in found.tuned.items()
-        for step, similarity in tuned.similarity.items()
-        for ends in [mean_interval(1 - similarity.T, OF_SHARES)]
-        for layer, each in enumerate(zip(*ends, strict=True), 1)
-    ]
-    if steps:
-        columns = 'schedule', 'step', 'layer', 'change', 'change_low', 'change_high'
-        caption = '1 less similarity, over dev examples: mean over seeds.'
-        frames['steps'] = framed(columns, steps, caption)
-    return found.with_frames(frames)

@@ -31,7 +31,7 @@ def result_of(*, rank, tokens=20, learnt=('accuracy', 0.9, 0.5, 1e-6), classes=2
     scores = dict.fromkeys((*METHODS, EFFECT), np.array([0.1, 0.2, 0.3]))
     tokens = {'token': ['[CLS]', 'a', '[SEP]'], 'special': [True, False, True], **scores}
     places = {'text': [1, 1, 1], 'place': [1, 2, 3]}
-    return assemble(test, places | tokens, classes=classes, learnt=learnt, seed=0)
+    return assemble(test, classes, learnt, places | tokens, seed=0)
 
 
 def finding(result, name):
@@ -89,8 +89,7 @@ def test_a_text_without_tokens_counts_for_nothing():
     falls[..., -1] = np.nan
     tokens = np.append(whole.test.tokens[:-1], 0)
     test = dataclasses.replace(whole.test, comprehensiveness=falls, tokens=tokens)
-    about = {'classes': whole.classes, 'learnt': whole.learnt, 'seed': 0}
-    empty = assemble(test, whole.labelled['tokens'].columns, **about)
+    empty = assemble(test, 2, whole.learnt, whole.labelled['tokens'].columns, seed=0)
     curves = empty.frames()['curves']
     assert curves['mean'].notna().all()
     expected = whole.test.comprehensiveness[0, 0, :-1].mean()

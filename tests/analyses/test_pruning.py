@@ -88,8 +88,8 @@ def of_answers(right, random=(), *, shared=0, classes=2, seeds=1):
         choosing={'gradient': np.asarray(right, float)}, classes=classes,
     )  # fmt: skip
     return assemble(
-        [model] * seeds, labels, 'accuracy', seeds=range(seeds), measured_on=40, shared=shared,
-        tolerance=0.05, subject=bs.analyses.Subject(),
+        [model] * seeds, labels, 'accuracy', seeds=range(seeds), tolerance=0.05,
+        others='40 other examples', shared=shared, subject=bs.analyses.Subject(),
     )  # fmt: skip
 
 

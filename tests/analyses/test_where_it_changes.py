@@ -9,7 +9,13 @@ import scipy.stats
 
 import bert_secrets_jax as bs
 from bert_secrets_jax.analyses.verdicts import DOES_NOT_HOLD, HOLDS, TOO_FEW, UNDECIDED
-from bert_secrets_jax.analyses.where_it_changes import WhereItChanges, agreement, labelled, moved_in
+from bert_secrets_jax.analyses.where_it_changes import (
+    WhereItChanges,
+    agreement,
+    change_by_layer,
+    moved_in,
+    tables_of,
+)
 from bert_secrets_jax.finetune.outcome import Finetuned
 
 DECAYS = (0.65, 1.0, 1.5)
@@ -37,12 +43,13 @@ def world(cause, *, seeds=5, layers=6, seed=0):
             label_names=('no', 'yes'), train_examples=200, dev_examples=200, larger_class=0.5,
             history=[], movement=movement,
         ), np.full(seeds, 1e-4))  # fmt: skip
-    return made(WhereItChanges(changes, tuned, np.tri(layers).T[None] * 0.1, 1.0))
+    return labelled(WhereItChanges(changes, tuned, np.tri(layers).T[None] * 0.1, 1.0))
 
 
-def made(given, **changes):
-    """A result with some other fields, and its tables."""
-    return labelled(dataclasses.replace(given, **changes))
+def labelled(result, **changes):
+    """The result with these fields, and with the tables of them."""
+    changed = dataclasses.replace(result, labelled={}, **changes)
+    return changed.with_frames(tables_of(changed))
 
 
 def with_p_values(tuned, p_values):
@@ -96,12 +103,12 @@ def test_a_schedule_that_taught_nothing_is_told_and_left_out():
     """Rates of decay 1.5 alone refute the claim; without this schedule it is as at other rates."""
     given = world('task')
     high, noise = 'decay 1.5', world('rates').changes['decay 1.5']
-    given = made(given, changes={**given.changes, high: noise})
+    given = dataclasses.replace(given, changes={**given.changes, high: noise})
     assert given.verdicts()[0].verdict == DOES_NOT_HOLD
     for failed, told in ((2, False), (3, True), (5, True)):
         p_values = np.where(np.arange(5) < failed, 0.6, 1e-4)
         own = with_p_values(given.tuned[high], p_values)
-        result = made(given, tuned={**given.tuned, high: own})
+        result = labelled(given, tuned={**given.tuned, high: own})
         warned = [each for each in result.findings() if each.warning]
         assert [high in each.sentence for each in warned] == [True] * told
         assert all(each.sentence.endswith('this schedule is left out.') for each in warned)
@@ -110,7 +117,7 @@ def test_a_schedule_that_taught_nothing_is_told_and_left_out():
         row = result.frames()['schedules'].set_index('schedule').loc[high]
         assert row.seeds_that_learnt == 5 - failed and row.score == pytest.approx(80)
     failed = {name: with_p_values(each, np.full(5, 0.6)) for name, each in given.tuned.items()}
-    nothing = made(given, tuned=failed)
+    nothing = dataclasses.replace(given, tuned=failed)
     assert all(each.warning for each in nothing.findings()) and len(nothing.findings()) == 3
     assert nothing.verdicts()[0].verdict == UNDECIDED
 
@@ -121,7 +128,7 @@ def test_steps_have_the_change_of_each_layer():
     row |= {f'similarity_L{layer}': 1 - 0.1 * (layer == 1) for layer in range(1, 7)}
     rows = [{**row, 'seed': seed, 'step': step} for seed in range(5) for step in (10, 20)]
     own = dataclasses.replace(base.tuned[name], history=base.tuned[name].history + rows)
-    result = made(base, tuned={**base.tuned, name: own})
+    result = labelled(base, tuned={**base.tuned, name: own})
     frame = result.frames()['steps'].set_index(['step', 'layer'])
     assert frame.loc[(10, 1)].change == pytest.approx(0.1) and len(frame) == 12
     assert 'steps' not in base.frames()
@@ -151,18 +158,18 @@ def test_a_random_step_is_of_one_layer_and_its_length(model, tuned, texts):
 def test_no_schedule_decides_alone_and_maps_that_stay_are_told_and_left_out():
     given = world('task')
     one, kept = 'decay 1', given.changes['decay 0.65']
-    alone = made(given, changes={one: given.changes[one]})
+    alone = dataclasses.replace(given, changes={one: given.changes[one]})
     assert 'may decide it' in number(alone, 'schedules under which').sentence
     same = {
         seed: {'cosine': dataclasses.replace(each['cosine'], mean=np.ones((6, 2)))}
         for seed, each in kept.items()
     }
-    result = made(given, changes={**given.changes, one: same})
+    result = dataclasses.replace(given, changes={**given.changes, one: same})
     (warned,) = [each for each in result.findings() if each.warning]
     assert warned.sentence.startswith('Under decay 1, no map changed')
     assert number(result, 'schedules under which').sample == 2
     assert result.verdicts()[0].verdict == HOLDS
-    nothing = made(given, changes={one: same})
+    nothing = dataclasses.replace(given, changes={one: same})
     assert nothing.verdicts()[0].verdict == UNDECIDED and len(nothing.findings()) == 1
 
 
@@ -171,7 +178,7 @@ def test_layers_that_start_at_random_change_from_there_on(model, texts):
     given |= {'seeds': (7,), 'learning_rate': 1e-20, 'maps_every': 1}
     still = bs.finetune(model, texts, texts, **given)
     found = bs.analyses.where_it_changes(model, {'still': still}, texts, draws=1)
-    assert np.abs(found.profiles('still')['change']).max() < 1e-5
+    assert np.abs(change_by_layer(found.changes['still'])).max() < 1e-5
     assert min(each.min() for each in still.similarity.values()) > 1 - 1e-5
     leaves = (jax.tree.leaves(each.params['layers']) for each in (still.models[0], model))
     assert max(np.abs(one[-1] - other[-1]).max() for one, other in zip(*leaves, strict=True)) > 0.01
