@@ -247,8 +247,10 @@ def labelled(found: Ablation) -> Ablation:
         frames[f'{name}_outcomes'] = effects.frame_of_outcomes(ablated.outcomes, name)
     if 'heads' in found.sets:
         frames['heads_extremes'] = effects.extremes_of(found.sets['heads'].found, _SHOWN)
-    if 'one_head_left' in found.sets:
-        frames['one_head_left_best'] = _best_alone(found.sets['one_head_left'])
+    alone = found.sets.get('one_head_left')
+    # Masks of one's own may have the name of a set, and be others.
+    if alone is not None and len(alone.masks) == math.prod(alone.shape):
+        frames['one_head_left_best'] = _best_alone(alone)
     for frame in frames.values():
         frame['learnt'] = found.learnt
     return found.with_frames(frames)

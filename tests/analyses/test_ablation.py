@@ -23,7 +23,7 @@ def learnt(result, p_value):
     for name, each in sets.items():
         tests = tuple((*test[:-1], p_value) for test in each.learnt)
         sets[name] = dataclasses.replace(each, learnt=tests)
-    return dataclasses.replace(result, sets=sets)
+    return sys.modules[type(result).__module__].labelled(dataclasses.replace(result, sets=sets))
 
 
 @pytest.fixture
