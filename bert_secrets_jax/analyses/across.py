@@ -63,9 +63,6 @@ class Across(Result):
         one half of a corpus with the other half of another and of the same one, 95 % intervals over
         sentences, ICC(1), and the share of the variance between corpora that goes with the lengths
         of sentences and the wordpieces of a word (NaN for relations, and for models).
-      syntax: The heads that find relations, by corpus with trees: chosen on every second sentence,
-        and measured on the others.
-      pieces: The counts of `count_pieces`, by corpus with trees.
       spelt: The bytes that a wordpiece spells (`bytes_of_pieces`), by corpus. With fewer than 3.1,
         the tokenizer was hardly made for the language, which a finding says.
       unit: 'corpora', or 'models' of which all read the same texts.
@@ -76,8 +73,6 @@ class Across(Result):
     corpora: tuple[str, ...]
     means: Mapping[str, Float[np.ndarray, 'K L N']]
     alike: Mapping[str, Mapping[str, float]]
-    syntax: Mapping[str, RelationHeads]
-    pieces: Mapping[str, Mapping[str, int]]
     spelt: Mapping[str, float]
     unit: str = 'corpora'
 
@@ -308,7 +303,7 @@ def across(
             )
             ranks = ranks_with_errors(values, errors, resamples=resamples, seed=seed)
             alike[name] = _alike(names, values, ranks, np.nan)
-    return _labelled(Across(names, means, alike, syntax, pieces, spelt, unit))
+    return _labelled(Across(names, means, alike, spelt, unit), syntax, pieces)
 
 
 def _paired(
@@ -409,7 +404,9 @@ def _between(
     return values[0, : layers * heads, layers * heads :].reshape(layers, heads, -1), count
 
 
-def _labelled(found: Across) -> Across:
+def _labelled(
+    found: Across, syntax: Mapping[str, RelationHeads], pieces: Mapping[str, Mapping[str, int]]
+) -> Across:
     """Return the result with its tables: of agreement, heads, relations and wordpieces."""
     values = np.stack(list(found.means.values()))
     grids = {'mean': values.mean(axis=1), 'spread': values.std(axis=1, ddof=1)}
@@ -423,24 +420,24 @@ def _labelled(found: Across) -> Across:
         'heads': grids_frame(grids, f'Each head, and its spread over {found.unit}.', by=by),
     }
     if found.relations:
-        frames['relations'] = _relations(found)
-    if found.pieces:
+        frames['relations'] = _relations(found, syntax)
+    if pieces:
         frames['pieces'] = records(
             'Words and wordpieces that share.',
             [
                 {'corpus': name, **each, 'bytes of a wordpiece': found.spelt[name]}
-                for name, each in found.pieces.items()
+                for name, each in pieces.items()
             ],
         )
     return found.with_frames(frames)
 
 
-def _relations(found: Across):
+def _relations(found: Across, syntax: Mapping[str, RelationHeads]):
     import pandas
 
-    first, frames = found.syntax[found.corpora[0]], []
+    first, frames = syntax[found.corpora[0]], []
     best = dict(zip(first.relations, first.best, strict=True))
-    for corpus, each in found.syntax.items():
+    for corpus, each in syntax.items():
         frame = table('', **each.columns).assign(corpus=corpus)
         frame = frame[frame['relation'].isin(found.relations)].dropna(axis=1)
         places = [(each.relations.index(name), *best[name]) for name in frame['relation']]

@@ -18,7 +18,7 @@ from bert_secrets_jax.analyses.common import inputs
 from bert_secrets_jax.analyses.common.disabling import checked_metrics
 from bert_secrets_jax.analyses.common.effects import findings_of, loss_effects
 from bert_secrets_jax.analyses.common.inputs import unless_noise
-from bert_secrets_jax.analyses.common.tables import grids_frame
+from bert_secrets_jax.analyses.common.tables import Grid, grids_frame
 from bert_secrets_jax.analyses.declaration import analysis
 from bert_secrets_jax.compute import Compute
 from bert_secrets_jax.data.tasks import Example, as_examples
@@ -51,13 +51,8 @@ class Importance(Result):
       loss: The effects of taking each head away on the loss, in nats (of a regression, squared
         error).
       increase: [E, L, N] That of each example.
-      metric: The name of the task's own metric.
-      difference: [L, N] The score without each head less that with all.
       learnt: The test of whether the model has learnt anything (see `analyses.common.inputs`).
-      same_examples: Whether scores and losses were measured on the same examples.
       agreement: How the ranking by each method agrees with that by the loss, by the method's name.
-      reliability: The agreement to expect of a second sample of as many examples, by the same
-        measurement (see `stats.agreement.reliability`).
     """
 
     title = 'Which heads matter'
@@ -65,12 +60,8 @@ class Importance(Result):
     scores: scoring.HeadScores
     loss: Effects
     increase: np.ndarray
-    metric: str
-    difference: np.ndarray
     learnt: inputs.Learnt
-    same_examples: bool
     agreement: Mapping[str, RankAgreement]
-    reliability: float
 
     def _draw_importance_agreement(self):
         return plots.head_scatter(
@@ -189,10 +180,7 @@ def importance(
         scores=scores,
         loss=loss_effects(losses, names, classes=classes, seed=seed),
         increase=increase,
-        metric=metrics[0],
-        difference=np.reshape(reached[1:] - reached[0], shape),
         learnt=inputs.learning_test(metrics, classes, swept.predictions[0], labels),
-        same_examples=same,
         agreement={
             method: rank_agreement(
                 each,
@@ -203,29 +191,31 @@ def importance(
             )
             for method, each in scores.parts.items()
         },
-        reliability=reliability(increase, seed=seed),
     )
-    return _labelled(result)
+    change = np.reshape(reached[1:] - reached[0], shape)
+    again, noun = reliability(increase, seed=seed), 'example' if same else 'other example'
+    return _labelled(result, METRIC_TITLES[metrics[0]], change, again, noun)
 
 
-def _labelled(found: Importance) -> Importance:
+def _labelled(
+    found: Importance, title: str, difference: Grid, again: float, noun: str
+) -> Importance:
     """Return the result with its tables: of heads, and of the agreement of methods."""
-    loss, shape, scores = found.loss, found.difference.shape, found.scores.of
+    loss, shape, scores = found.loss, difference.shape, found.scores.of
     effects = {name: np.reshape(getattr(loss, of), shape) for name, of in _COLUMNS.items()}
     effect, *sure = effects
-    noun = 'example' if found.same_examples else 'other example'
     return found.with_frames(
         {
             'heads': grids_frame(
                 {
                     **scores,
                     **effects,
-                    'score_difference_points': 100 * found.difference,
+                    'score_difference_points': 100 * difference,
                     'learnt': np.full(shape, not inputs.learnt_nothing(found.learnt[-1])),
                 },
                 f'Scores of each head by {len(scores)} methods, measured on '
                 f'{counted(found.scores.examples, noun)}, and the change of the loss '
-                f'({loss.outcome.unit}) and of {METRIC_TITLES[found.metric]} without it.',
+                f'({loss.outcome.unit}) and of {title} without it.',
                 sure={effect: sure},
                 # The change of the score colours no head: no test is of it.
                 shown=[*scores, effect],
@@ -234,7 +224,7 @@ def _labelled(found: Importance) -> Importance:
             'agreement': framed(
                 ('score', 'rank_correlation', 'low', 'high', 'source', 'of_a_second_sample'),
                 [
-                    (TITLES[method], *dataclasses.astuple(each), SOURCES[method], found.reliability)
+                    (TITLES[method], *dataclasses.astuple(each), SOURCES[method], again)
                     for method, each in found.agreement.items()
                 ],
                 'How well each score, and a second sample of the loss, predicts the increase of '

@@ -54,7 +54,6 @@ class Interactions(Result):
     Attributes:
       heads: The names of the heads.
       metric: The name of the metric of the scores.
-      effects: The change of the score, in points, by disabling each head [heads].
       points: [P] The interaction of each pair in the score, in points.
       losses: The interaction of each pair in the loss, with its tests (`assess_means`).
       baseline: The behaviour of a disabled head, as in `ablation`.
@@ -64,7 +63,6 @@ class Interactions(Result):
 
     heads: tuple[str, ...]
     metric: str
-    effects: np.ndarray
     points: np.ndarray
     losses: Effects
     baseline: str = 'uniform'
@@ -165,7 +163,6 @@ def interactions(
     result = Interactions(
         heads=tuple(names[:alone]),
         metric=metric,
-        effects=effects[:alone],
         points=beyond_the_sum(effects, alone),
         losses=loss_effects(
             # The intact model has no interaction.
@@ -176,7 +173,7 @@ def interactions(
         ),
         baseline=baseline,
     )
-    return _labelled(result)
+    return _labelled(result, effects[:alone])
 
 
 def single_and_pair_masks(config: BertConfig, heads: Sequence[Place] | None = None) -> masks.Masks:
@@ -209,15 +206,15 @@ def as_matrix(values: Float[np.ndarray, ' P'], count: int) -> Float[np.ndarray, 
     return matrix
 
 
-def _labelled(found: Interactions) -> Interactions:
+def _labelled(found: Interactions, effects: Real[np.ndarray, ' H']) -> Interactions:
     """Return the result with its tables: of all pairs, and of the clearest."""
     metric, heads = found.metric, np.array(found.heads)
     first, second = pairs_of(len(heads)).T
     columns = {
         'head_a': heads[first],
         'head_b': heads[second],
-        f'effect_a_{metric}': found.effects[first],
-        f'effect_b_{metric}': found.effects[second],
+        f'effect_a_{metric}': effects[first],
+        f'effect_b_{metric}': effects[second],
         f'interaction_{metric}': found.points,
         **{column: getattr(found.losses, each) for column, each in _OF_LOSSES.items()},
     }

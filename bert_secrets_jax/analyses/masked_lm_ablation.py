@@ -44,7 +44,6 @@ class MaskedLMAblation(Result):
       baseline: The behaviour of a disabled head, as in `ablation`.
       masking: Which wordpieces are hidden.
       shape: The numbers of layers and heads.
-      hidden: The number of hidden wordpieces.
       before: By the name of the set, the effects of masks on its loss in nats per hidden wordpiece.
       after: The same after fine-tuning, with the head from before; empty without such a model.
       guessing: The loss of each model ('before', 'after') compared with that of the best guess
@@ -55,7 +54,6 @@ class MaskedLMAblation(Result):
     baseline: str
     masking: Masking
     shape: tuple[int, int]
-    hidden: int
     before: Mapping[str, Effects]
     guessing: Mapping[str, Effects]
     after: Mapping[str, Effects] = dataclasses.field(default_factory=dict)
@@ -206,11 +204,10 @@ def masked_lm_ablation(
     if tuned is not None:
         after = losses['after'].losses[:1], before.losses[0], before.hidden
         tuning = masked_lm.assess_losses(*after, names=['after fine-tuning'], seed=seed)
-    shape, hidden = before.masks.shape[1:], int(before.hidden.sum())
-    result = MaskedLMAblation(
-        baseline, masking, shape, hidden, **assessed, guessing=guessing, tuning=tuning
+    shape = before.masks.shape[1:]
+    return labelled(
+        MaskedLMAblation(baseline, masking, shape, **assessed, guessing=guessing, tuning=tuning)
     )
-    return labelled(result)
 
 
 def _draw(result: MaskedLMAblation, name: str, when: str = 'before'):

@@ -84,7 +84,6 @@ class Outliers(Result):
     Attributes:
       found: The parameters of the output LayerNorm, and the outliers that stand out in them.
       disabled: The dimensions that are disabled: the outliers, or those that were asked for.
-      random: [R, K] The random sets that they are compared with; None if nothing is disabled.
       loss: The effect of disabling on the loss of the masked LM; None if that was not measured.
       scores: The effect on the score of a classifier, by the metric; empty if not measured.
     """
@@ -93,7 +92,6 @@ class Outliers(Result):
 
     found: OutlierDimensions
     disabled: tuple[int, ...]
-    random: np.ndarray | None = None
     loss: Without | None = None
     scores: Mapping[str, Without] = dataclasses.field(default_factory=dict)
 
@@ -292,7 +290,7 @@ def outliers(
             "load it with head='masked_lm', or give a fine-tuned model as `tuned`."
         )
     if not disabled:
-        return labelled(Outliers(found, disabled))
+        return _labelled(Outliers(found, disabled))
     random = layer_norm.random_sets(config.hidden_size, list(disabled), draws=draws, seed=seed)
     several = len(disabled) > 1
     names = ['all together'] * several + [f'dimension {each}' for each in disabled]
@@ -319,7 +317,7 @@ def outliers(
             compared = metric, answers[1:count], answers[0], labels
             effects = assess(*compared, names=names, seed=seed)
             scores[metric] = Without(effects=effects, random=reached[count:] - reached[0])
-    return labelled(Outliers(found, disabled, random, loss, scores))
+    return _labelled(Outliers(found, disabled, loss, scores), random.tolist())
 
 
 def _draw_parameters(result: Outliers):
@@ -351,7 +349,7 @@ def _draw_without(result: Outliers, without: Without):
     )
 
 
-def labelled(result: Outliers) -> Outliers:
+def _labelled(result: Outliers, sets: Sequence[Sequence[int]] = ()) -> Outliers:
     """Return the result with its tables: dimensions, losses, scores, and random sets."""
     found, every = result.found, np.arange(len(result.found.layers))
     columns = {'dimension': every, 'outlier': np.isin(every, found.dimensions)}
@@ -386,10 +384,10 @@ def labelled(result: Outliers) -> Outliers:
             first = frame['disabled'] == frame['disabled'][0]
             frame.loc[first, 'p_rank'] = [each.p_value for each in without.values()]
     random = {**loss, **result.scores}
-    if random and result.random is not None:
+    if random:
         frames['random'] = table(
             'What disabling random dimensions changes, for each draw.',
-            dimensions=[' '.join(map(str, each)) for each in result.random.tolist()],
+            dimensions=[' '.join(map(str, each)) for each in sets],
             **{name: each.random for name, each in random.items()},
         )
     return result.with_frames(frames)

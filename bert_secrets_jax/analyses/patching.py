@@ -52,7 +52,6 @@ class Patching(Result):
     """The effect of each head of one text that is put into the run on another one.
 
     Attributes:
-      of: The part of a head that is replaced, as in `patch`.
       shape: The numbers of layers and heads.
       total: The metric of clean texts compared with that of corrupted ones.
       effects: By direction, the mean changes over pairs. That of `BOTH` is half of denoising less
@@ -62,16 +61,13 @@ class Patching(Result):
         destroys, with the ends of its interval (Fieller 1954). NaN where the clean texts do not
         have a significantly greater metric.
       errors: By method, estimates (`estimate_patches`) less exact effects, in both directions.
-      agreement: By method, the rank correlation of these estimates with exact effects, over heads.
     """
 
-    of: str
     shape: tuple[int, int]
     total: Effects
     effects: Mapping[str, Effects]
     shares: Mapping[str, np.ndarray]
     errors: Mapping[str, Effects]
-    agreement: Mapping[str, RankAgreement]
 
     title = 'Heads that tell two texts apart'
 
@@ -221,18 +217,14 @@ def patching(
         for method, each in zip(SOURCES, (0, steps), strict=True)
     }
     result = Patching(
-        of=of,
         shape=exact.denoising.shape[1:],
         total=assess(gap[:, None], names=['clean']),
         effects={name: assess(each) for name, each in changes.items()},
         shares={name: shares_of(each, gap, name) for name, each in changes.items()},
         errors={method: assess(each - changes[BOTH]) for method, each in estimates.items()},
-        agreement={
-            method: rank_agreement(changes[BOTH], each, paired=True)
-            for method, each in estimates.items()
-        },
     )
-    return labelled(result)
+    agreed = [rank_agreement(changes[BOTH], each, paired=True) for each in estimates.values()]
+    return _labelled(result, dict(zip(estimates, agreed, strict=True)), of)
 
 
 def directions_of(patched: Patched) -> dict[str, Float[np.ndarray, 'E L N']]:
@@ -304,10 +296,10 @@ def pairs_of(
     return [texts[each] for each in clean], [texts[each] for each in corrupted]
 
 
-def labelled(found: Patching) -> Patching:
+def _labelled(found: Patching, agreement: Mapping[str, RankAgreement], of: str) -> Patching:
     """Return the result with its tables: of heads, and of estimates."""
     unit = effects.unit_of(found.total)
-    caption = f'Changes by the {found.of} of each head of the other text ({unit}; from '
+    caption = f'Changes by the {of} of each head of the other text ({unit}; from '
     caption += f'corrupted to clean texts: {found.total.difference[0]:.2g}).'
     heads = effects.frame_of(found.effects, effects.TESTED, caption, 'direction')
     heads[_SHARES] = np.concatenate([found.shares[each] for each in found.effects])
@@ -315,7 +307,7 @@ def labelled(found: Patching) -> Patching:
     errors = effects.frame_of(found.errors, _OF_ERRORS, caption, 'method')
     errors['estimate'] = np.concatenate([found.estimate(method) for method in found.errors])
     errors['exact'] = errors['estimate'] - errors['error']
-    agreed = [dataclasses.astuple(found.agreement[method]) for method in errors['method']]
+    agreed = [dataclasses.astuple(agreement[method]) for method in errors['method']]
     errors[['agreement_rank', 'agreement_low', 'agreement_high']] = agreed
     frames = {'heads': heads, 'estimates': errors}
     return found.with_frames(

@@ -64,11 +64,8 @@ class Roles(Result):
       relations: The R relations between words, and the way along each; empty if none were measured.
       gains: [2, R, L, N] How much more often a head finds the other word than the best offset does,
         in the two parts of the treebank.
-      heterogeneous: [L, N] The share of maps that are heterogeneous; None if not measured.
       stays: [L, N] How long each head is left in pruning, by the name of the order, or in how many
         runs its gate stays open ('gates').
-      seed: The seed of random permutations.
-      maps_of: Whose maps are heterogeneous: 'pre-trained' or 'fine-tuned'.
       pruned_finetuned: Whether heads were pruned in fine-tunings of the model with these roles.
     """
 
@@ -78,10 +75,7 @@ class Roles(Result):
     chance: tuple[float, float]
     relations: tuple[str, ...]
     gains: Float[np.ndarray, '2 R L N']
-    heterogeneous: Grid | None
     stays: Mapping[str, Grid]
-    seed: int = 0
-    maps_of: str = 'pre-trained'
     pruned_finetuned: bool = True
 
     @property
@@ -267,11 +261,8 @@ def from_results(
     for each in given:
         mend = ': give results of the same model'
         check_shape('A result', each, mend, layers=shape[0], heads=shape[1])
-    result = Roles(
-        tables, chance, relations, gains, heterogeneous, stays, seed,
-        maps_of=maps_of, pruned_finetuned=pruned_finetuned,
-    )  # fmt: skip
-    return labelled(result)
+    found = Roles(tables, chance, relations, gains, stays, pruned_finetuned=pruned_finetuned)
+    return labelled(found, heterogeneous, maps_of, seed=seed)
 
 
 def compare_within_layers(values: Grid, chosen: Which, *, seed: int) -> tuple[float, float]:
@@ -312,7 +303,9 @@ def _p_value(one: np.ndarray, other: np.ndarray, *, seed: int) -> float:
     return float((1 + larger) / (1 + _ROUNDS))
 
 
-def labelled(found: Roles) -> Roles:
+def labelled(
+    found: Roles, maps: Grid | None = None, maps_of: str = 'pre-trained', *, seed: int = 0
+) -> Roles:
     """Return the result with its tables: of heads, of roles, and of which heads stay."""
     roles, unknown = found.of_heads, np.full(found._any_role.shape, np.nan)
     best = np.full(unknown.shape, '–'), unknown
@@ -324,7 +317,7 @@ def labelled(found: Roles) -> Roles:
         **{column: found.tables[name].mean for name, column in _MEASURED.items()},
         'relation': best[0],
         'points_above_offset': best[1],
-        'heterogeneous_share': unknown if found.heterogeneous is None else found.heterogeneous,
+        'heterogeneous_share': unknown if maps is None else maps,
         **{f'stays_{name}': each for name, each in found.stays.items()},
     }
     names = [[head_name(*place) for place in np.argwhere(roles[role])] for role in ROLES]
@@ -342,24 +335,19 @@ def labelled(found: Roles) -> Roles:
         ),
     }
     if found.stays:
-        frames['stays'] = _survival(found)
-    return found.with_frames(frames)
-
-
-def _survival(found: Roles):
-    role = found._any_role
-    maps = np.zeros(role.shape) if found.heterogeneous is None else found.heterogeneous
-    rows = [
-        (
-            order,
-            *compare_within_layers(each, role, seed=found.seed),
-            *rank_within_layers(each, maps, seed=found.seed),
+        role = found._any_role
+        other = np.zeros(role.shape) if maps is None else maps
+        frames['stays'] = framed(
+            ('order', 'share_longer', 'p_value', 'rank_with_heterogeneous', 'p_of_rank'),
+            [
+                (
+                    order,
+                    *compare_within_layers(each, role, seed=seed),
+                    *rank_within_layers(each, other, seed=seed),
+                )
+                for order, each in found.stays.items()
+            ],
+            'How much longer heads with a role stay in pruning than others of their layer, and the '
+            f'rank correlation with heterogeneous maps ({maps_of} model).',
         )
-        for order, each in found.stays.items()
-    ]
-    return framed(
-        ('order', 'share_longer', 'p_value', 'rank_with_heterogeneous', 'p_of_rank'),
-        rows,
-        'How much longer heads with a role stay in pruning than others of their layer, and the '
-        f'rank correlation with heterogeneous maps ({found.maps_of} model).',
-    )
+    return found.with_frames(frames)

@@ -62,8 +62,6 @@ class SyntaxHeads(RelationHeads, Result):
 
     Attributes:
       relations, train, dev, offsets: As in `common.relation_heads.RelationHeads`.
-      random: [R, 3] The share that the best head of each relation, chosen likewise, finds with
-        random weights in the other part, and the ends of its 95 % interval; NaN if not tried.
       beyond: [R, L, N, 2] The greatest corrected p-value of the comparisons of the attention along
         the links with other places (`links.LinkTest.familywise`), in the other part; NaN where
         there are none.
@@ -75,7 +73,6 @@ class SyntaxHeads(RelationHeads, Result):
 
     title = 'Heads that find relations between words'
 
-    random: Float[np.ndarray, 'R 3']
     beyond: Float[np.ndarray, 'R L N 2']
     kinds: tuple[str, ...]
     few: tuple[str, ...]
@@ -265,14 +262,13 @@ def syntax_heads(
     beyond, kinds = _beyond(pretrained, parts[1], heads, draws, seed, settings)
     result = SyntaxHeads(
         **vars(heads),
-        random=random,
         beyond=beyond,
         kinds=kinds,
         few=tuple(few),
         left_out=sum(each.links.left_out for each in parts),
         shared=shared(*(each.examples for each in parts)),
     )
-    return labelled(result)
+    return _labelled(result, random)
 
 
 def _beyond(
@@ -306,7 +302,7 @@ def _beyond(
     return p_values, tuple(next(iter(tests.values())).nulls if tests else ())
 
 
-def labelled(found: SyntaxHeads) -> SyntaxHeads:
+def _labelled(found: SyntaxHeads, random: Float[np.ndarray, 'R 3']) -> SyntaxHeads:
     """Return the result with its tables: of relations, of heads, and of what is too rare."""
     dev, known = found.dev, found.published
     published = [
@@ -316,7 +312,7 @@ def labelled(found: SyntaxHeads) -> SyntaxHeads:
     relations = table(
         'The best head of each relation, the best fixed offset, and random weights.',
         **found.columns,
-        **dict(zip(('random_weights', 'random_low', 'random_high'), found.random.T, strict=True)),
+        **dict(zip(('random_weights', 'random_low', 'random_high'), random.T, strict=True)),
         p_beyond_other_places=found.beyond[found.places],
         **dict(zip(_OF_PAPER, zip(*published, strict=True), strict=True)),
     )

@@ -57,7 +57,7 @@ def test_several_corpora_are_each_measured_alone(model, settings):
     assert any('differ most in "finds obj"' in each.sentence for each in clear)
     texts = {'few': ['the cat ran', 'a dog saw it', 'she liked it .', 'he ran'], **CORPORA}
     plain = bs.analyses.across(model, texts, resamples=3, settings=alone)
-    assert not plain.relations and list(plain.pieces) == list(CORPORA)
+    assert not plain.relations and list(plain.frames()['pieces']['corpus']) == list(CORPORA)
     # So short are wordpieces in a language that the tokenizer was not made for.
     assert plain.spelt['few'] == 34 / 13
     assert plain.spelt['after'] == plain.frames()['pieces']['bytes of a wordpiece'][0] > 3.5

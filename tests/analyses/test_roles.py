@@ -35,7 +35,7 @@ def roles_of(gains=(), **means):
     }  # fmt: skip
     gains = np.zeros((2, 0, *shape)) if not len(gains) else np.asarray(gains)
     relations = tuple(f'relation {number}' for number in range(gains.shape[1]))
-    return labelled(Roles(tables, (0.1, 0.2), relations, gains, None, {}))
+    return labelled(Roles(tables, (0.1, 0.2), relations, gains, {}))
 
 
 def test_published_thresholds():
