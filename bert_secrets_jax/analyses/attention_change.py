@@ -37,6 +37,11 @@ _CHANGE = 'change (1 - cosine similarity)'
 _TITLES = {'paper': 'over real tokens', 'notebook': 'over padded maps (notebook)'}
 # The number of wordpieces to which the authors' notebook pads every example.
 NOTEBOOK_LENGTH = 200
+_CHANGES = 'Fine-tuning changes {where} (similarity before and after: {estimate:.2f}).'
+_CHANGES_MOST = (
+    'Fine-tuning changes {where} most (similarity before and after: {estimate:.2f}), then layer '
+    '{second} ({next:.2f}).'
+)
 
 
 class AttentionChange(Result):
@@ -89,12 +94,9 @@ class AttentionChange(Result):
         reading, runs = next(iter(self.readings.items()))
         layers = self.labelled['layers'].columns[f'reading_{reading}']
         first, *others = np.argsort(layers).tolist()
-        numbers, most = {}, ' most' * bool(others)
-        template = (
-            f'Fine-tuning changes {{where}}{most} (similarity before and after: {{estimate:.2f}})'
-        )
+        template, numbers = _CHANGES, {}
         if others:
-            template += ', then layer {second} ({next:.2f})'
+            template = _CHANGES_MOST
             numbers = {'second': others[0] + 1, 'next': float(layers[others[0]])}
         return mean_finding(
             f'similarity of the layer that changes most, reading {reading}',
@@ -104,7 +106,7 @@ class AttentionChange(Result):
             unit=UNIT,
             source=SOURCE,
             where=f'layer {first + 1}',
-            template=f'{template}.',
+            template=template,
             numbers=numbers,
         )
 

@@ -71,6 +71,11 @@ _TEMPLATES = {
     'texts are too short': 'The texts have {estimate:g} tokens that can be deleted (median), too '
     'few to tell methods apart: give longer texts.',
 }
+_BEST = (
+    '{best:method|methods} {best:|shows|show} best which tokens matter, by {unit} (highest: '
+    '{where}, {estimate:.2f}).'
+)
+_BEYOND_RANDOM = ' Better than random tokens: {better} of {others} others.'
 # In shorter texts (by their median), shares of tokens are one or two tokens.
 SHORT = 6
 
@@ -130,12 +135,10 @@ class Attribution(Result):
             return None
         # By the first measure, more is better.
         measure, found = next(iter(self.compared.items()))
-        random, better = found.beyond.get(RANDOM), np.zeros(0, bool)
-        said = '{best:method|methods} {best:|shows|show} best which tokens matter, by {unit} '
-        said += '(highest: {where}, {estimate:.2f}).'
+        random, better, said = found.beyond.get(RANDOM), np.zeros(0, bool), _BEST
         if random is not None:
             better = (random.corrected <= LEVEL) & (random.difference > 0)
-            said += ' Better than random tokens: {better} of {others} others.'
+            said += _BEYOND_RANDOM
         return measured(
             f'best method: {measure}',
             _interval(found, self.test.methods.index(found.best)),
