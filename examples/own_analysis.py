@@ -10,9 +10,6 @@ class Backward(bs.Result):
 
     table: bs.HeadTable
 
-    def frames(self):
-        return {'heads': bs.to_frame({'previous token': self.table})}
-
     def findings(self):
         layers = self.table.mean.mean(axis=1)
         said = 'Layer {layer} looks back most: {estimate:.2f} of its attention.'
@@ -24,7 +21,8 @@ class Backward(bs.Result):
 def main(name: str = 'all-MiniLM-L6-v2', texts: int = 40, file: str = 'backward.npz') -> None:
     pretrained = bs.from_pretrained(name)
     batches = bs.encode(pretrained.tokenizer, bs.read_corpus('dev')[:texts])
-    found = Backward(bs.collect(pretrained, batches, ['previous token'])['previous token'])
+    tables = bs.collect(pretrained, batches, ['previous token'])
+    found = Backward(tables['previous token']).with_frames({'heads': bs.to_frame(tables)})
     print(found)
     found.save(file)
     print(Backward.load(file).frames()['heads'].head())

@@ -5,10 +5,9 @@ import re
 from collections.abc import Sequence
 
 import numpy as np
-import pandas
 
 from bert_secrets_jax.analyses.common.inputs import TextSettings
-from bert_secrets_jax.analyses.common.tables import Tables, heads_frame
+from bert_secrets_jax.analyses.common.tables import Tables, heads_frame, table
 from bert_secrets_jax.analyses.declaration import analysis
 from bert_secrets_jax.data.annotation import Annotation, Span
 from bert_secrets_jax.data.tasks import Text, as_examples
@@ -39,15 +38,10 @@ class ListedWords(Result):
     """Attention to the words of a list, and how it is put together from two kinds of heads."""
 
     tables: Tables
-    weights: np.ndarray
 
     @property
     def title(self) -> str:
         return 'Listed words'
-
-    def frames(self):
-        fitted = pandas.DataFrame({'weight': self.weights})
-        return {'heads': heads_frame(self.tables, 'attention', 'Every head.'), 'fit': fitted}
 
     def findings(self):
         mean = self.tables[TITLE].mean
@@ -93,4 +87,5 @@ def listed_words(
     weights = np.zeros(len(of_layers))
     for _ in range(updates):
         weights += 0.5 * (of_layers.mean() - weights @ of_layers) * of_layers
-    return ListedWords(tables, weights)
+    frames = {'heads': heads_frame(tables, 'attention', 'Every head.')}
+    return ListedWords(tables).with_frames(frames | {'fit': table('The fit.', weight=weights)})
