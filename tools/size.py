@@ -1,6 +1,6 @@
 """The size of the package and of its tests, in nodes of the syntax tree and in lines.
 
-    python -m tools.size           # what they are, and what they may be
+    python -m tools.size           # what they are, and what they may be; and what presents results
     python -m tools.size --lower   # write what they are to size.toml, where it is less
 
 Neither formatting nor docstrings nor imports change the number of nodes.
@@ -34,6 +34,37 @@ def allowed() -> dict[str, Size]:
     return {name: Size(**most) for name, most in tomllib.loads(FILE.read_text('utf-8')).items()}
 
 
+def presentation(folder: pathlib.Path) -> tuple[int, int]:
+    """Return the lines that present results in a folder of analyses, and all of its lines.
+
+    They are the methods of classes, but for numbers that are public and documented, and the
+    functions that only such methods call.
+    """
+    lines = whole = 0
+    for file in sorted(folder.glob('*.py')):
+        text = file.read_text('utf-8')
+        body, whole = ast.parse(text).body, whole + text.count('\n')
+        functions = {each.name: each for each in body if isinstance(each, ast.FunctionDef)}
+        known, left = set(), [name for name in functions if not name.startswith('_')]
+        while left:
+            known.add(name := left.pop())
+            called = {each.id for each in ast.walk(functions[name]) if isinstance(each, ast.Name)}
+            left += [each for each in called & functions.keys() if each not in known]
+        methods = [
+            each
+            for kind in body
+            if isinstance(kind, ast.ClassDef)
+            for each in kind.body
+            if isinstance(each, ast.FunctionDef)
+            and (each.name.startswith('_') or not ast.get_docstring(each))
+        ]
+        shown = methods + [each for name, each in functions.items() if name not in known]
+        for each in shown:
+            first = min(part.lineno for part in [each, *each.decorator_list])
+            lines += each.end_lineno - first + 1
+    return lines, whole
+
+
 def _nodes(text: str) -> int:
     count, left = 0, [ast.parse(text)]
     while left:
@@ -50,6 +81,8 @@ def _nodes(text: str) -> int:
 
 
 def main() -> None:
+    lines, whole = presentation(ROOT / 'bert_secrets_jax/analyses')
+    print(f'analyses: {lines:,} of {whole:,} lines present results ({lines / whole:.1%})')
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument('--lower', action='store_true', help='write what is less to size.toml')
     # The comment above the numbers stays.

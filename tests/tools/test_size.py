@@ -21,6 +21,11 @@ def test_nothing_grows(name):
     )
 
 
+def test_a_fifth_of_an_analysis_presents_it():
+    lines, whole = size.presentation(size.ROOT / 'bert_secrets_jax/analyses')
+    assert 0.1 * whole < lines <= 0.2 * whole
+
+
 def test_docstrings_imports_and_formatting_are_no_nodes(tmp_path):
     (tmp_path / 'one.py').write_text(SOURCE)
     # The function, `return`, the product and its two factors.
