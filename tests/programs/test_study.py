@@ -366,7 +366,7 @@ def test_tags_are_learnt(study, tmp_path):
     data.train_file = data.file
     study.config.train.num_seeds, study.config.train.epochs = 1, 1
     result = Given(study).answer('finetune')
-    assert result.metrics == ('word_accuracy', 'f1_macro')
+    assert result.starts['pretrained'].metrics == ('word_accuracy', 'f1_macro')
     assert value(study, 'tuned').label_names == ('DET', 'NOUN', 'VERB')
     for name in ('ablate', 'ablate_seeds', 'interactions', 'gates'):
         assert 'one label of each text' in report.missing(study, name)
@@ -385,7 +385,8 @@ def test_answers_are_learnt(study, tmp_path):
     study.config.train.num_seeds, study.config.train.epochs = 1, 1
     assert value(study, 'texts')[0].texts == ('dog', 'the cat saw a dog')
     result = Given(study).answer('finetune')
-    assert result.metrics == ('answer_f1',) and result.tested == 'answer_f1'
+    tuned = result.starts['pretrained']
+    assert tuned.metrics == ('answer_f1',) and tuned.tested == 'answer_f1'
     # All answers stand at one place: nothing but the place need have been learnt.
     assert 'answers at the same places in other texts' in str(result)
 
