@@ -207,8 +207,8 @@ def write_page(
         fragment = atlas(results, prefix=prefix, drawn=drawn, elsewhere=elsewhere)
         # Where no head is marked, the sentences are alone.
         if fragment or sentences:
-            title = f'{group}: all heads at a glance' if group else 'All heads at a glance'
-            about = {'prefix': prefix, 'title': title, 'heads': heads[group]}
+            heading = f'{group}: all heads at a glance' if group else 'All heads at a glance'
+            about = {'prefix': prefix, 'title': heading, 'heads': heads[group]}
             atlases.append(about | {'fragment': fragment, 'told': sentences})
     text = render(
         'page.html',
