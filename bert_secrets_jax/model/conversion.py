@@ -3,6 +3,7 @@
 import collections
 import functools
 import math
+import mmap
 import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -123,7 +124,7 @@ def params_from_tensors(
         uses.subtract({*names})
         for name in tensors.keys() & {*names}:
             if not uses[name]:
-                del tensors[name]
+                _forget(tensors.pop(name))
     wrong += [
         f'unexpected: {name} {list(tensors[name].shape)}'
         for name in sorted(tensors.keys() - uses.keys())
@@ -180,3 +181,14 @@ def why_unusable(tensor: np.ndarray) -> str:
     if not finite.all():
         return f'has NaN or infinity in {(~finite).sum():,} of {finite.size:,} numbers'
     return ''
+
+
+def _forget(tensor: np.ndarray) -> None:
+    """Give the memory back in which a mapped file lies; what is used again is read again."""
+    base: Any = tensor
+    while isinstance(base, np.ndarray):
+        base = base.base
+    mapped = getattr(base, 'obj', None)
+    # Other systems than Linux do without.
+    if isinstance(mapped, mmap.mmap) and hasattr(mmap, 'MADV_DONTNEED'):
+        mapped.madvise(mmap.MADV_DONTNEED)
