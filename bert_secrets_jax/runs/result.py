@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, dataclass_transform
 import numpy as np
 
 from bert_secrets_jax import paper, plots
-from bert_secrets_jax.checks import check_name, meant
+from bert_secrets_jax.checks import check_different, check_name, meant
 from bert_secrets_jax.measure.colours import Colours, head_tables
 from bert_secrets_jax.names import counted, filled, head_name, readable, two_digits, visible
 from bert_secrets_jax.paper import rank_correlation
@@ -267,7 +267,10 @@ class Labelled:
 
     @classmethod
     def of(cls, frame: 'pandas.DataFrame') -> 'Labelled':
-        """Return the table of a frame that `framed` returned."""
+        """Return the table of a frame; ValueError if a column stands twice, or attrs has more."""
+        check_different('The columns of a table', map(str, frame.columns))
+        for name in frame.attrs:
+            check_name('frame.attrs', name, ('caption', 'colours', 'shown'))
         columns = {
             str(name): each.to_numpy() if each.dtype.kind in 'biuf' else each.tolist()
             for name, each in frame.items()
