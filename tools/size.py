@@ -81,12 +81,12 @@ def _nodes(text: str) -> int:
 
 
 def main() -> None:
-    lines, whole = presentation(ROOT / 'bert_secrets_jax/analyses')
-    print(f'analyses: {lines:,} of {whole:,} lines present results ({lines / whole:.1%})')
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument('--lower', action='store_true', help='write what is less to size.toml')
     # The comment above the numbers stays.
     lower, texts = parser.parse_args().lower, [FILE.read_text('utf-8').partition('\n\n')[0] + '\n']
+    shown, whole = presentation(ROOT / 'bert_secrets_jax/analyses')
+    print(f'analyses: {shown:,} of {whole:,} lines present results ({shown / whole:.1%})')
     for name, most in allowed().items():
         found = size_of(ROOT / name)
         print(f'{name}: {found.nodes:,} nodes of {most.nodes:,}; {found.lines:,} lines of '

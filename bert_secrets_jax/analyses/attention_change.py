@@ -220,11 +220,11 @@ def attention_change(
         found[reading] = encoding.changes(pretrained, tuned, texts, compared)
     runs = settings.changes(pretrained, tuned, texts, described) if described else {}
     result = AttentionChange(found, describe(described), runs)
-    return result.with_frames(_tables(result))
+    return _labelled(result)
 
 
-def _tables(found: AttentionChange):
-    """Return the tables of layers and heads by reading, and of what changed in each statistic."""
+def _labelled(found: AttentionChange) -> AttentionChange:
+    """Return the result with its tables: layers and heads by reading, and what changed."""
     frames = {
         'layers': grids_frame(
             {f'reading_{name}': grid.mean(axis=1) for name, grid in found.grids.items()},
@@ -241,7 +241,7 @@ def _tables(found: AttentionChange):
         frames['changes'] = records(caption, _changes(found))
         caption = 'Every statistic of the fine-tuned models, and what changed.'
         frames['heads_finetuned'] = seeds_frame(found.runs, units, caption)
-    return frames
+    return found.with_frames(frames)
 
 
 def _changes(found: AttentionChange) -> Iterator[dict[str, Any]]:

@@ -131,7 +131,7 @@ class Clusters(Result):
         return of_layers if np.isfinite(of_layers.estimate) else None
 
     def _say_nearest(self):
-        nearest = self.frames()['nearest'].iloc[0]
+        nearest = self.labelled['nearest'].frame().iloc[0]
         return measured(
             'most similar heads',
             nearest.divergence,

@@ -127,7 +127,7 @@ class Contributions(Result):
 
     def _draw_mixing(self):
         of_bert = paper.mixing_ratios()['bert-base-uncased']
-        layers = self.frames()['mixing_layers'].groupby('way')
+        layers = self.labelled['mixing_layers'].frame().groupby('way')
         return plots.layer_curves(
             {way: tuple(np.array(layers.get_group(way)[[*_ENDS]]).T) for way in MIXING},
             label='from other tokens (%)',

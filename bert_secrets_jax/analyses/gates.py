@@ -321,11 +321,11 @@ def assess_gates(gated: Gated, metrics: Sequence[str], *, seed: int) -> Gates:
         learnt=inputs.learning_test(metrics, gated.intact.shape[-1], intact, labels),
         **{field.name: getattr(gated, field.name) for field in dataclasses.fields(GateRuns)},
     )
-    return found.with_frames(_tables(found))
+    return _labelled(found)
 
 
-def _tables(found: Gates):
-    """Return the tables of runs, of heads, of each gate, and of the course of training."""
+def _labelled(found: Gates) -> Gates:
+    """Return the result with its tables: runs, heads, gates, and the course of training."""
     gates, share = found.gates, found.open_share
     prices = {each: found.coefficients == each for each in np.unique(found.coefficients).tolist()}
     # From 1; a head that never closes has no place.
@@ -344,37 +344,39 @@ def _tables(found: Gates):
         for which, compared in (('gated', found.gated), ('rounded', found.rounded))
         for column, (name, scale) in _COMPARED.items()
     }
-    return {
-        'runs': table(
-            f'Each run, of {share.size} heads: open are those whose gate is not 0, and kept '
-            'those whose gate is at least one half.',
-            metric=np.array([*found.rounded])[:, None],
-            **{'lambda': found.coefficients},
-            seed=found.seeds,
-            heads_open=found.open,
-            heads_kept=found.kept,
-            expected_open=found.expected_open[:, -1],
-            share_converged=np.isin(gates, (0, 1)).mean(axis=(1, 2)),
-            score_intact_points=[[100 * each.intact] for each in found.rounded.values()],
-            **scores,
-        ),
-        'heads': grids_frame(
-            heads,
-            'Each head: its place in the order of closing, the least price (lambda) that '
-            'closes it in half of the seeds, and its mean gates.',
-        ),
-        'values': grids_frame(
-            {'log_alpha': found.log_alpha, 'gate': gates},
-            'The gate of every head in every run.',
-            by={'lambda': found.coefficients, 'seed': found.seeds},
-        ),
-        'course': table(
-            'The expected number of open heads after a step, and the mean loss since the row '
-            'before.',
-            **{'lambda': found.coefficients[:, None]},
-            seed=found.seeds[:, None],
-            step=found.steps,
-            expected_open=found.expected_open,
-            loss=found.losses,
-        ),
-    }
+    return found.with_frames(
+        {
+            'runs': table(
+                f'Each run, of {share.size} heads: open are those whose gate is not 0, and kept '
+                'those whose gate is at least one half.',
+                metric=np.array([*found.rounded])[:, None],
+                **{'lambda': found.coefficients},
+                seed=found.seeds,
+                heads_open=found.open,
+                heads_kept=found.kept,
+                expected_open=found.expected_open[:, -1],
+                share_converged=np.isin(gates, (0, 1)).mean(axis=(1, 2)),
+                score_intact_points=[[100 * each.intact] for each in found.rounded.values()],
+                **scores,
+            ),
+            'heads': grids_frame(
+                heads,
+                'Each head: its place in the order of closing, the least price (lambda) that '
+                'closes it in half of the seeds, and its mean gates.',
+            ),
+            'values': grids_frame(
+                {'log_alpha': found.log_alpha, 'gate': gates},
+                'The gate of every head in every run.',
+                by={'lambda': found.coefficients, 'seed': found.seeds},
+            ),
+            'course': table(
+                'The expected number of open heads after a step, and the mean loss since the row '
+                'before.',
+                **{'lambda': found.coefficients[:, None]},
+                seed=found.seeds[:, None],
+                step=found.steps,
+                expected_open=found.expected_open,
+                loss=found.losses,
+            ),
+        }
+    )

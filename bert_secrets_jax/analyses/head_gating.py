@@ -249,11 +249,11 @@ def head_gating(
         ],
         'Rank correlations over heads.',
     )
-    return result.with_frames({**_tables(result), 'agreement': correlations})
+    return _labelled(result).with_frames({'agreement': correlations})
 
 
-def _tables(found: HeadGating):
-    """Return the tables of heads, of the gates of each seed, and of all heads of a role."""
+def _labelled(found: HeadGating) -> HeadGating:
+    """Return the result with its tables: heads, the gates of each seed, and heads of a role."""
     heads = effects.frame_of(
         {'': found.alone},
         effects.TESTED,
@@ -273,4 +273,4 @@ def _tables(found: HeadGating):
     if found.together is not None:
         caption = 'The change of the loss without all heads of a role.'
         frames['together'] = effects.frame_of({'': found.together}, effects.TESTED, caption)
-    return frames
+    return found.with_frames(frames)

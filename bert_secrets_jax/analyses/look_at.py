@@ -328,11 +328,11 @@ def look_at(
         raise ValueError(why)
     tables = settings.tables(pretrained, examples, list(map(named, STATISTICS)))
     looked = LookAt(tables, found, why)
-    return looked.with_frames(_tables(looked))
+    return labelled(looked)
 
 
-def _tables(found: LookAt):
-    """Return the tables of layers, of heads above half, of any gradients, and of all heads."""
+def labelled(found: LookAt) -> LookAt:
+    """Return the result with its tables: layers, heads above half, gradients, and all heads."""
     layers, tables, gradients = found.layers, dict(found.tables), found.gradients
     units = {name: named(name).unit for name in STATISTICS}
     means = {name: table.mean.mean(axis=1) for name, table in tables.items()}
@@ -372,7 +372,9 @@ def _tables(found: LookAt):
         )
         theirs = {f'gradient at {name}': each for name, each in gradients.tables.items()}
         tables, units = tables | theirs, units | dict.fromkeys(theirs, gradients.unit)
-    return frames | {'heads': heads_frame(tables, units, 'Every statistic of every head.')}
+    return found.with_frames(
+        frames | {'heads': heads_frame(tables, units, 'Every statistic of every head.')}
+    )
 
 
 def _published(layers: int) -> dict[str, np.ndarray]:

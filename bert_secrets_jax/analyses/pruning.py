@@ -368,11 +368,11 @@ def assemble(
         lead=lead,
         **fields,
     )
-    return found.with_frames(_tables(found))
+    return _labelled(found)
 
 
-def _tables(found: Pruning):
-    """Return the tables of curves, of the sparsest models, of heads, and of agreement on these."""
+def _labelled(found: Pruning) -> Pruning:
+    """Return the result with its tables: curves, the sparsest models, heads, and agreement."""
     points, low, high = np.stack([_points(each) for each in found.curves.values()], axis=1)
     change, least, most = np.transpose([_points(each) for each in found.chosen])
     stays = [ORDERS[order] for order in found.stays]
@@ -415,7 +415,7 @@ def _tables(found: Pruning):
                 for each in shares
             ],
         )
-    return frames
+    return found.with_frames(frames)
 
 
 def _choose(

@@ -11,7 +11,7 @@ from jaxtyping import Float, Int
 
 from bert_secrets_jax.ablation import embeddings
 from bert_secrets_jax.ablation.masks import describe, with_intact
-from bert_secrets_jax.analyses.common import disabling, effects
+from bert_secrets_jax.analyses.common import disabling
 from bert_secrets_jax.analyses.common.disabling import EmbeddingEffects, MaskSets
 from bert_secrets_jax.analyses.common.inputs import check_several
 from bert_secrets_jax.analyses.declaration import analysis
@@ -154,8 +154,8 @@ def retrieval(
             for score, values in embeddings.scores_of_queries(ranks, judged[:, 0], grades).items()
         }
     shape = next(iter(chosen.values())).shape[1:]
-    frames = {name: effects.frame_of_outcomes(each, name) for name, each in outcomes.items()}
-    return Retrieval(baseline, sides, shape, outcomes, len(read)).with_frames(frames)
+    found = Retrieval(baseline, sides, shape, outcomes, len(read))
+    return found.with_frames(disabling.outcome_frames(outcomes))
 
 
 def _listed(query: Any, documents: Any) -> Iterable[Any]:

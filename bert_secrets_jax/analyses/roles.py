@@ -127,10 +127,12 @@ class Roles(Result):
             sample=int(self.tables[CONFIDENCE].count),
             **fields,
         )
-        stays = self.frames().get('stays')
-        if stays is None or not stays['p_value'].notna().to_numpy().any():
+        if not self.stays:
             return [found]
-        longest, p_values = stays[['share_longer', 'p_value']].dropna().to_numpy().T
+        stays = self.labelled['stays'].frame().dropna(subset='p_value')
+        if stays.empty:
+            return [found]
+        longest, p_values = stays[['share_longer', 'p_value']].to_numpy().T
         longer = (longest > 0) & (holm(p_values) <= LEVEL)
         fields |= {'sample': self._any_role.size, 'sample_of': 'heads'}
         name = 'orders of pruning in which heads with a role stay longer'

@@ -15,7 +15,7 @@ from bert_secrets_jax import plots
 from bert_secrets_jax.ablation import embeddings
 from bert_secrets_jax.ablation.embeddings import COSINE, assess_similarities
 from bert_secrets_jax.ablation.masks import describe, with_intact
-from bert_secrets_jax.analyses.common import disabling, effects
+from bert_secrets_jax.analyses.common import disabling
 from bert_secrets_jax.analyses.common.disabling import EmbeddingEffects, MaskSets
 from bert_secrets_jax.analyses.common.inputs import check_several, check_varied
 from bert_secrets_jax.analyses.declaration import analysis
@@ -144,8 +144,8 @@ def similarity(
             outcome = dataclasses.replace(COSINE, name=f'{COSINE.name} of pairs ({kind})')
             outcomes[name][_KIND + kind] = dataclasses.replace(found, outcome=outcome)
     shape = next(iter(chosen.values())).shape[1:]
-    frames = {name: effects.frame_of_outcomes(each, name) for name, each in outcomes.items()}
-    return Similarity(baseline, sides, shape, outcomes).with_frames(frames)
+    found = Similarity(baseline, sides, shape, outcomes)
+    return found.with_frames(disabling.outcome_frames(outcomes))
 
 
 def _draw_kinds(result: Similarity):

@@ -239,44 +239,46 @@ def subnetworks(
         share=share,
         learnt=learnt,
     )
-    return result.with_frames(_tables(result))
+    return _labelled(result)
 
 
-def _tables(found: Subnetworks):
-    """Return the tables of scores, of the scores of each seed, and of the heads that are left."""
+def _labelled(found: Subnetworks) -> Subnetworks:
+    """Return the result with its tables: scores, those of each seed, and which heads are left."""
     pruned, retrained = _points(found.pruned), _points(found.retrained)
     difference, low, high = mean_interval(retrained - retrained[0])
     least, greatest = paper.kappa()
-    return {
-        'scores': table(
-            f'{TITLES[found.metric]} with these heads alone, as they are and trained again. '
-            'Published subnetworks also lack feed-forward layers.',
-            subnetwork=_ROWS,
-            pruned_points=pruned.mean(axis=1),
-            retrained_points=retrained.mean(axis=1),
-            difference_points=difference,
-            low=low,
-            high=high,
-        ),
-        'seeds': table(
-            'The scores of each seed.',
-            seed=found.seeds,
-            subnetwork=np.array(_ROWS)[:, None],
-            heads=[each.sum(axis=(1, 2)).astype(int) for each in found.masks.values()],
-            pruned_points=pruned,
-            retrained_points=retrained,
-        ),
-        'survivors': table(
-            'The heads that the good subnetwork of each seed lacks, and how far seeds agree '
-            f"(Fleiss' kappa; published: {least} to {greatest}).",
-            seed=found.seeds,
-            heads=found.kept,
-            removed=list(map(describe, found.masks[GOOD])),
-            fleiss_kappa=np.array(
-                curves.fleiss_kappa(found.masks[GOOD].reshape(len(found.seeds), -1))
+    return found.with_frames(
+        {
+            'scores': table(
+                f'{TITLES[found.metric]} with these heads alone, as they are and trained again. '
+                'Published subnetworks also lack feed-forward layers.',
+                subnetwork=_ROWS,
+                pruned_points=pruned.mean(axis=1),
+                retrained_points=retrained.mean(axis=1),
+                difference_points=difference,
+                low=low,
+                high=high,
             ),
-        ),
-    }
+            'seeds': table(
+                'The scores of each seed.',
+                seed=found.seeds,
+                subnetwork=np.array(_ROWS)[:, None],
+                heads=[each.sum(axis=(1, 2)).astype(int) for each in found.masks.values()],
+                pruned_points=pruned,
+                retrained_points=retrained,
+            ),
+            'survivors': table(
+                'The heads that the good subnetwork of each seed lacks, and how far seeds agree '
+                f"(Fleiss' kappa; published: {least} to {greatest}).",
+                seed=found.seeds,
+                heads=found.kept,
+                removed=list(map(describe, found.masks[GOOD])),
+                fleiss_kappa=np.array(
+                    curves.fleiss_kappa(found.masks[GOOD].reshape(len(found.seeds), -1))
+                ),
+            ),
+        }
+    )
 
 
 def surviving_heads(

@@ -115,7 +115,7 @@ class SyntaxHeads(RelationHeads, Result):
         return [verdicts.relations_have_heads(gains), verdicts.no_head_for_all(*of_all)]
 
     def _draw_syntax_heads_relations(self):
-        frame = self.frames()['relations'].iloc[self._order]
+        frame = self.labelled['relations'].frame().iloc[self._order]
         points: dict[str, Any] = {
             title: tuple(None if each is None else frame[each].to_numpy() for each in columns)
             for title, columns in _DRAWN.items()

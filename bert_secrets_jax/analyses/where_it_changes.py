@@ -300,11 +300,11 @@ def where_it_changes(
         random=steps,
         length=length,
     )
-    return found.with_frames(tables_of(found))
+    return labelled(found)
 
 
-def tables_of(found: WhereItChanges):
-    """Return the tables of schedules, of layers, of what explains these, and of steps if known."""
+def labelled(found: WhereItChanges) -> WhereItChanges:
+    """Return the result with its tables: schedules, layers, what explains these, and steps."""
     profiles = [_profiles(found, schedule) for schedule in found.changes]
     grids = {name: [each[name].mean(axis=0) for each in profiles] for name in _COLUMNS}
     ends = np.stack([mean_interval(each['change'].T, OF_SHARES) for each in profiles], axis=1)
@@ -340,7 +340,7 @@ def tables_of(found: WhereItChanges):
         columns = 'schedule', 'step', 'layer', 'change', 'change_low', 'change_high'
         caption = '1 less similarity, over dev examples: mean over seeds.'
         frames['steps'] = framed(columns, steps, caption)
-    return frames
+    return found.with_frames(frames)
 
 
 def _schedules_table(tuned: Mapping[str, Finetuned]):

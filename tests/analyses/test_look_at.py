@@ -13,9 +13,9 @@ from bert_secrets_jax.analyses.look_at import (
     HIDDEN,
     REGRESSION,
     STATISTICS,
-    _tables,
     gradients_of,
     heads_over_half,
+    labelled,
 )
 from bert_secrets_jax.data.tasks import as_examples
 from bert_secrets_jax.measure.gradients import TYPES
@@ -101,7 +101,7 @@ def test_numbers_of_bert_base_stand_beside_models_as_deep(looked):
         )
         for name, table in looked.tables.items()
     }
-    layers = _tables(dataclasses.replace(looked, tables=deep, gradients=None))['layers']
+    layers = labelled(dataclasses.replace(looked, tables=deep, gradients=None)).frames()['layers']
     assert layers['Clark et al.: all [SEP]'].tolist()[4:7] == [0.48, 0.54, 0.53]
     assert 'read from figures' in layers.attrs['caption']
 
@@ -115,7 +115,7 @@ def test_what_no_text_has_is_left_out(looked):
 
     gradients = dataclasses.replace(looked.gradients, tables=without(looked.gradients.tables))
     found = dataclasses.replace(looked, tables=without(looked.tables), gradients=gradients)
-    found = found.with_frames(_tables(found))
+    found = labelled(found)
     assert 'period or comma' not in set(found.frames()['counts']['attention to'])
     assert 'period or comma' not in set(found.frames()['gradients']['type'])
     assert 'nan' not in str(found)

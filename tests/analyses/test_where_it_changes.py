@@ -13,8 +13,8 @@ from bert_secrets_jax.analyses.where_it_changes import (
     WhereItChanges,
     agreement,
     change_by_layer,
+    labelled,
     moved_in,
-    tables_of,
 )
 from bert_secrets_jax.finetune.outcome import Finetuned
 
@@ -46,10 +46,9 @@ def world(cause, *, seeds=5, layers=6, seed=0):
     return labelled(WhereItChanges(changes, tuned, np.tri(layers).T[None] * 0.1, 1.0))
 
 
-def labelled(result, **changes):
+def made(result, **changes):
     """The result with these fields, and with the tables of them."""
-    changed = dataclasses.replace(result, labelled={}, **changes)
-    return changed.with_frames(tables_of(changed))
+    return labelled(dataclasses.replace(result, labelled={}, **changes))
 
 
 def with_p_values(tuned, p_values):
@@ -108,7 +107,7 @@ def test_a_schedule_that_taught_nothing_is_told_and_left_out():
     for failed, told in ((2, False), (3, True), (5, True)):
         p_values = np.where(np.arange(5) < failed, 0.6, 1e-4)
         own = with_p_values(given.tuned[high], p_values)
-        result = labelled(given, tuned={**given.tuned, high: own})
+        result = made(given, tuned={**given.tuned, high: own})
         warned = [each for each in result.findings() if each.warning]
         assert [high in each.sentence for each in warned] == [True] * told
         assert all(each.sentence.endswith('this schedule is left out.') for each in warned)
@@ -128,7 +127,7 @@ def test_steps_have_the_change_of_each_layer():
     row |= {f'similarity_L{layer}': 1 - 0.1 * (layer == 1) for layer in range(1, 7)}
     rows = [{**row, 'seed': seed, 'step': step} for seed in range(5) for step in (10, 20)]
     own = dataclasses.replace(base.tuned[name], history=base.tuned[name].history + rows)
-    result = labelled(base, tuned={**base.tuned, name: own})
+    result = made(base, tuned={**base.tuned, name: own})
     frame = result.frames()['steps'].set_index(['step', 'layer'])
     assert frame.loc[(10, 1)].change == pytest.approx(0.1) and len(frame) == 12
     assert 'steps' not in base.frames()

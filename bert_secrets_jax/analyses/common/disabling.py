@@ -383,6 +383,11 @@ class EmbeddingEffects(Result):
         return marks.mark_effects(leading, self.shape, rank=marks.SIMILARITY)
 
 
+def outcome_frames(outcomes: Mapping[str, Mapping[str, Effects]]):
+    """Return the frames of effects by outcome, by the name of the set of masks."""
+    return {name: effects.frame_of_outcomes(each, name) for name, each in outcomes.items()}
+
+
 def embedded_cost(given, *texts: Any) -> float:
     """Return the work of embeddings without each head and each layer; `texts` as in `tokens`."""
     return passes_without(given) * given.tokens(*texts)
